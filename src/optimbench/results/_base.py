@@ -1,0 +1,65 @@
+"""The base of all results, and the checks they share."""
+
+import html
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from optimbench import _format
+from optimbench.errors import InvalidArgumentError
+
+# A stored median may differ from that of the stored blocks by rounding in the encoding, no more.
+_ROUNDING = 1e-9
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The base of all result types: one table, its caption and notes, shown in four ways."""
+
+    caption: ClassVar[str] = ""
+
+    def headers_and_rows(self) -> tuple[list[str], list[list[str]]]:
+        """The table that every view shows: column headers, and rows of text."""
+        raise NotImplementedError
+
+    def notes(self) -> list[str]:
+        """Sentences that belong below the table: warnings, limits, what could not be measured."""
+        return []
+
+    def title(self) -> str:
+        """The caption of the table."""
+        return self.caption
+
+    def __str__(self) -> str:
+        lines = [self.title(), "", _format.text_table(*self.headers_and_rows())]
+        return "\n".join([*lines, *[f"* {note}" for note in self.notes()]])
+
+    def _repr_html_(self) -> str:
+        headers, rows = self.headers_and_rows()
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes())
+        table = _format.html_table(headers, rows, self.title())
+        return f'<div class="ob-result">{table}{f"<ul>{notes}</ul>" if notes else ""}</div>'
+
+
+def check_times(field: str, values: Sequence[float], *, positive: bool = False) -> None:
+    """Refuse times that are not finite, negative, or zero where none can be.
+
+    Raises:
+        InvalidArgumentError: The field and the value.
+    """
+    for index, value in enumerate(values):
+        if not math.isfinite(value) or value < 0 or (positive and value == 0):
+            where = f"{field}[{index}]" if len(values) > 1 else field
+            expected = "a positive" if positive else "a non-negative"
+            raise InvalidArgumentError(f"{where} is {value} (expected {expected} finite number)")
+
+
+def check_summary(field: str, stored: float, computed: float) -> None:
+    """Refuse a stored summary that is not that of the stored blocks.
+
+    Raises:
+        InvalidArgumentError: The field and both values.
+    """
+    if not math.isclose(stored, computed, rel_tol=_ROUNDING, abs_tol=1e-15):
+        raise InvalidArgumentError(f"{field} is {stored}, but the blocks give {computed}")
