@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from optimbench.devices import Device as Device
+    from optimbench.devices import PickedDevice as PickedDevice
     from optimbench.devices import pick_device as pick_device
     from optimbench.devices import require_cuda as require_cuda
     from optimbench.environment import Environment as Environment
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optimbench.timing import measure as measure
 
 _MODULE_OF = {
-    **dict.fromkeys(["Device", "pick_device", "require_cuda"], "devices"),
+    **dict.fromkeys(["PickedDevice", "pick_device", "require_cuda"], "devices"),
     **dict.fromkeys(["Environment", "collect_environment"], "environment"),
     **dict.fromkeys(["OptimBenchError"], "errors"),
     **dict.fromkeys(["capture_recompiles"], "recompiles"),

@@ -1,0 +1,92 @@
+"""Which device to measure on, and why."""
+
+import shutil
+from typing import NamedTuple
+
+import torch
+
+from optimbench.errors import CompilerNotFoundError, DeviceError
+
+__all__ = ["PickedDevice", "pick_device", "require_compiler", "require_cuda"]
+
+# Inductor's CUDA backend is triton, which needs Volta or newer.
+LEAST_CAPABILITY = (7, 0)
+
+
+class PickedDevice(NamedTuple):
+    """A device and the reason for it.
+
+    Attributes:
+        device: The device to measure on.
+        reason: Why, in words, to be shown beside the numbers.
+    """
+
+    device: torch.device
+    reason: str
+
+
+def pick_device() -> PickedDevice:
+    """The current CUDA device if torch.compile can use it, else the CPU; and the reason in words.
+
+    Example:
+        >>> device, reason = pick_device()
+        >>> device.type in ("cuda", "cpu")
+        True
+    """
+    problem = _cuda_problem()
+    if problem is not None:
+        return PickedDevice(torch.device("cpu"), problem)
+    index = torch.cuda.current_device()
+    major, minor = torch.cuda.get_device_capability(index)
+    needed = ".".join(map(str, LEAST_CAPABILITY))
+    reason = (
+        f"{torch.cuda.get_device_name(index)} has compute capability {major}.{minor} ({needed} is needed)"
+    )
+    return PickedDevice(torch.device("cuda", index), reason)
+
+
+def require_cuda() -> torch.device:
+    """The current CUDA device, where nothing but a GPU will do.
+
+    Raises:
+        DeviceError: There is no CUDA device that torch.compile can use; the message says why.
+    """
+    problem = _cuda_problem()
+    if problem is not None:
+        raise DeviceError(f"a CUDA device is required: {problem}")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def require_compiler(device: torch.device) -> None:
+    """Check that torch.compile can build code for the device: on a CPU it needs a C++ compiler.
+
+    Raises:
+        CompilerNotFoundError: Inductor finds no C++ compiler.
+    """
+    if device.type != "cpu":
+        return
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        compiler = get_cpp_compiler()
+    except InvalidCxxCompiler:
+        compiler = None
+    if compiler is None or shutil.which(compiler) is None:
+        raise CompilerNotFoundError(
+            "torch.compile needs a C++ compiler on a CPU and finds none:"
+            " install one (for example g++) or name it in the environment variable CXX"
+        )
+
+
+def _cuda_problem() -> str | None:
+    """Why CUDA cannot be used, or None if it can."""
+    if torch.version.cuda is None:
+        return "this build of torch has no CUDA"
+    if not torch.cuda.is_available():
+        return f"torch is built for CUDA {torch.version.cuda}, but no CUDA device or driver is usable"
+    major, minor = torch.cuda.get_device_capability()
+    if (major, minor) < LEAST_CAPABILITY:
+        name, needed = torch.cuda.get_device_name(), ".".join(map(str, LEAST_CAPABILITY))
+        return f"{name} has compute capability {major}.{minor}, and torch.compile needs {needed}"
+    return None
