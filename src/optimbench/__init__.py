@@ -14,11 +14,26 @@ if TYPE_CHECKING:
     from optimbench.devices import require_cuda as require_cuda
     from optimbench.environment import Environment as Environment
     from optimbench.environment import collect_environment as collect_environment
+    from optimbench.errors import CaptureError as CaptureError
+    from optimbench.errors import CompilerNotFoundError as CompilerNotFoundError
+    from optimbench.errors import DeviceError as DeviceError
+    from optimbench.errors import InvalidArgumentError as InvalidArgumentError
+    from optimbench.errors import NoGradientError as NoGradientError
     from optimbench.errors import OptimBenchError as OptimBenchError
+    from optimbench.errors import RecipeError as RecipeError
+    from optimbench.errors import RecordingError as RecordingError
+    from optimbench.errors import StaleGradientError as StaleGradientError
     from optimbench.recompiles import capture_recompiles as capture_recompiles
+    from optimbench.results import Bandwidth as Bandwidth
     from optimbench.results import Comparison as Comparison
+    from optimbench.results import Compilation as Compilation
+    from optimbench.results import GraphBreak as GraphBreak
     from optimbench.results import Measurement as Measurement
+    from optimbench.results import NotMeasured as NotMeasured
+    from optimbench.results import Ratio as Ratio
     from optimbench.results import RecompileLog as RecompileLog
+    from optimbench.results import Result as Result
+    from optimbench.results import Speedup as Speedup
     from optimbench.results import Table as Table
     from optimbench.timing import compare as compare
     from optimbench.timing import measure as measure
@@ -26,9 +41,37 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     **dict.fromkeys(["PickedDevice", "pick_device", "require_cuda"], "devices"),
     **dict.fromkeys(["Environment", "collect_environment"], "environment"),
-    **dict.fromkeys(["OptimBenchError"], "errors"),
+    **dict.fromkeys(
+        [
+            "CaptureError",
+            "CompilerNotFoundError",
+            "DeviceError",
+            "InvalidArgumentError",
+            "NoGradientError",
+            "OptimBenchError",
+            "RecipeError",
+            "RecordingError",
+            "StaleGradientError",
+        ],
+        "errors",
+    ),
     **dict.fromkeys(["capture_recompiles"], "recompiles"),
-    **dict.fromkeys(["Comparison", "Measurement", "RecompileLog", "Table"], "results"),
+    **dict.fromkeys(
+        [
+            "Bandwidth",
+            "Comparison",
+            "Compilation",
+            "GraphBreak",
+            "Measurement",
+            "NotMeasured",
+            "Ratio",
+            "RecompileLog",
+            "Result",
+            "Speedup",
+            "Table",
+        ],
+        "results",
+    ),
     **dict.fromkeys(["compare", "measure"], "timing"),
 }
 

@@ -94,7 +94,7 @@ class RecompileLog(Result, tag="recompile_log", frozen=True, kw_only=True):
 
     @property
     def limit_hit(self) -> bool:
-        """Whether a function passed the recompile limit: from then on it was not compiled but eager."""
+        """Whether a function passed the recompile limit, so that it has been eager since."""
         return bool(self.over_limit)
 
     @property
