@@ -1,0 +1,93 @@
+"""Configuration of the site: `sphinx-build -W -n -c conf docs build/html`."""
+
+import os
+import sys
+from pathlib import Path
+
+# Our own extensions lie beside this file, and callables are named by import strings, so they must be importable.
+sys.path.insert(0, str(Path(__file__).parent))
+
+import optimbench
+from optimbench_site import wheel
+
+project = "optimbench"
+author = "the optimbench maintainers"
+copyright = author  # noqa: A001 - Sphinx gives the name.
+release = version = optimbench.__version__
+
+# Where the site is published, with a closing slash, or "" where nobody has said.
+html_baseurl = os.environ.get("OPTIMBENCH_SITE_URL") or os.environ.get("READTHEDOCS_CANONICAL_URL") or ""
+if html_baseurl:
+    html_baseurl = html_baseurl.rstrip("/") + "/"
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.napoleon",
+    "sphinx_gallery.gen_gallery",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "notfound.extension",
+    "optimbench_site.examples",
+    "optimbench_site.inventories",
+    "optimbench_site.machine",
+    "optimbench_site.wheel",
+    # Both need to know the address of the site.
+    *(["sphinxext.opengraph", "sphinx_sitemap"] if html_baseurl else []),
+]
+nitpicky = True
+# autosummary looks in the source folder, so the path is absolute.
+templates_path = [str(Path(__file__).parent / "_templates")]
+# sphinx-gallery writes its mini-galleries there; they are included, never read on their own.
+exclude_patterns = ["api/generated/backreferences/**"]
+
+# -- Tutorials ---------------------------------------------------------------------------------------------
+# Paths are relative to the source folder, docs/. Callables are import strings: anything else would make
+# every build a full rebuild.
+sphinx_gallery_conf = {
+    "examples_dirs": "../gallery",
+    "gallery_dirs": "tutorials",
+    "filename_pattern": r"/plot_\d\d_",
+    "subsection_order": ["../gallery/start", "*"],
+    "within_subsection_order": "FileNameSortKey",
+    "nested_sections": True,
+    "abort_on_example_error": True,
+    "reset_modules": ("optimbench_site.examples.reset_state", "matplotlib"),
+    "reset_modules_order": "both",
+    "image_scrapers": ("matplotlib",),
+    "capture_repr": ("_repr_html_", "__repr__"),
+    "backreferences_dir": "api/generated/backreferences",
+    "doc_module": ("optimbench",),
+    "first_notebook_cell": wheel.install_cell(html_baseurl),
+    "min_reported_time": 0,
+    # Its page loads scripts from a foreign host.
+    "write_computation_times": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+}
+
+# -- API reference -----------------------------------------------------------------------------------------
+autosummary_generate = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+python_use_unqualified_type_names = True
+
+# -- HTML --------------------------------------------------------------------------------------------------
+html_theme = "furo"
+html_title = "optimbench"
+html_static_path = ["_static"]
+html_css_files = ["optimbench.css"]
+html_show_sphinx = False
+html_copy_source = False
+html_show_sourcelink = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_exclude = ".linenos, .gp, .go"
+notfound_urls_prefix = "/"
+ogp_site_url = html_baseurl
+ogp_social_cards = {"enable": False}
+sitemap_url_scheme = "{link}"

@@ -1,0 +1,66 @@
+"""The site serves the package itself: it is on no package index, so readers install it from here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+import optimbench
+
+REPOSITORY = Path(__file__).parents[2]
+WHEEL = f"optimbench-{optimbench.__version__}-py3-none-any.whl"
+
+
+def install_target(site_url: str) -> str:
+    """What pip is to install: the wheel's address, or the downloaded file where the address is not known."""
+    return f"{site_url}wheels/{WHEEL}" if site_url else f"./{WHEEL}"
+
+
+def install_cell(site_url: str) -> str:
+    """The first cell of every notebook."""
+    lines = [] if site_url else [f"# First download {WHEEL} from this site's page 'Install' into this folder."]
+    return "\n".join([*lines, f"%pip install {install_target(site_url)} matplotlib"])
+
+
+class WheelRole(SphinxRole):
+    """`` :wheel:`text` `` links to the wheel."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Make the link."""
+        address = "../" * self.env.docname.count("/") + f"wheels/{WHEEL}"
+        return [nodes.reference("", self.text, refuri=address, internal=True)], []
+
+
+class InstallCommand(SphinxDirective):
+    """`.. install-command::` shows the command that installs the wheel."""
+
+    def run(self) -> list[nodes.Node]:
+        """Make the block of code."""
+        command = f"python -m pip install {install_target(self.config.html_baseurl)} matplotlib"
+        return [nodes.literal_block(command, command, language="console")]
+
+
+def build_wheel(app: Sphinx, exception: Exception | None) -> None:
+    """Build the wheel into the site.
+
+    Raises:
+        ExtensionError: Hatchling's own last words.
+    """
+    if exception is not None or app.builder.format != "html":
+        return
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(app.outdir / "wheels")]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if done.returncode or not (app.outdir / "wheels" / WHEEL).is_file():
+        raise ExtensionError(f"the wheel {WHEEL} could not be built: {done.stderr or done.stdout}")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register."""
+    app.add_role("wheel", WheelRole())
+    app.add_directive("install-command", InstallCommand)
+    app.connect("build-finished", build_wheel)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
