@@ -33,11 +33,11 @@ def count_outliers(samples: Sequence[float]) -> int:
 
 
 def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> tuple[float, float, float]:
-    """The ratio of two medians and its interval, from samples that were taken in the same rounds.
+    """The typical ratio of two steps' times, and its interval, from samples taken in the same rounds.
 
-    Rounds are resampled, not samples, so that a drift which hit both sides of a round alike cancels
-    (a paired percentile bootstrap, Efron and Tibshirani 1993, chapter 13). The seed is fixed: the same
-    samples give the same interval.
+    The statistic is the median over the rounds of the ratio within a round: what slows a whole round slows both
+    sides of it and cancels. The interval is a percentile bootstrap over the rounds (Efron and Tibshirani, An
+    Introduction to the Bootstrap, 1993, chapter 13). The seed is fixed: the same samples give the same interval.
 
     Args:
         numerators: Times of one step, (n_rounds,).
@@ -46,9 +46,10 @@ def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -
     Returns:
         Ratio, lower and upper bound.
     """
-    over, under = np.asarray(numerators, float), np.asarray(denominators, float)
-    rounds = np.random.default_rng(0).integers(0, over.size, (_RESAMPLES, over.size))
-    ratios = np.median(over[rounds], axis=1) / np.median(under[rounds], axis=1)
+    ratios = np.asarray(numerators, float) / np.asarray(denominators, float)
+    rounds = np.random.default_rng(0).integers(0, ratios.size, (_RESAMPLES, ratios.size))
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(ratios, [tail, 1 - tail])
-    return float(np.median(over) / np.median(under)), float(low), float(high)
+    low, high = np.quantile(np.median(ratios[rounds], axis=1), [tail, 1 - tail])
+    value = float(np.median(ratios))
+    # Few rounds can leave the median just outside the percentiles of its own resamples.
+    return value, min(float(low), value), max(float(high), value)

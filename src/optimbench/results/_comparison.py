@@ -10,11 +10,15 @@ from optimbench.results._base import Result, check_times
 from optimbench.results._measurement import Measurement, how_timed, measurement_table
 
 
+# Differences below 1 % are not told: where two equal tensors lie in memory can make as much.
+_LEAST_DIFFERENCE = 0.01
+
+
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     """How many times faster than the baseline, with its interval: baseline time over this time.
 
     Attributes:
-        value: The ratio of the two medians; above one is faster.
+        value: The median over the rounds of the ratio within a round; above one is faster.
         low: Lower bound of the interval.
         high: Upper bound of the interval.
     """
@@ -31,26 +35,29 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
         """
         check_times("ratio", [self.low, self.value, self.high], positive=True)
         if not self.low <= self.value <= self.high:
-            raise InvalidArgumentError(
-                f"ratio {self.value} lies outside its interval [{self.low}, {self.high}]"
-            )
+            raise InvalidArgumentError(f"ratio {self.value} lies outside its interval [{self.low}, {self.high}]")
 
     @property
-    def is_clear(self) -> bool:
-        """Whether the interval leaves one out."""
-        return self.low > 1 or self.high < 1
+    def is_faster(self) -> bool:
+        """Whether the whole interval lies above one by more than the smallest difference that is told."""
+        return self.low > 1 + _LEAST_DIFFERENCE
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the whole interval lies below one by more than the smallest difference that is told."""
+        return self.high < 1 / (1 + _LEAST_DIFFERENCE)
 
     @property
     def verdict(self) -> str:
-        """The interval in words: "1.90x faster", "1.20x slower" or "no clear difference"."""
-        if self.low > 1:
+        """The interval in words, for example "1.90x faster", "1.20x slower" or "no clear difference"."""
+        if self.is_faster:
             return f"{self.value:.2f}x faster"
-        return f"{1 / self.value:.2f}x slower" if self.high < 1 else "no clear difference"
+        return f"{1 / self.value:.2f}x slower" if self.is_slower else "no clear difference"
 
     @property
     def interval(self) -> str:
         """The bounds in the direction of the verdict, for example "[1.85, 1.95]"."""
-        low, high = (1 / self.high, 1 / self.low) if self.high < 1 else (self.low, self.high)
+        low, high = (1 / self.high, 1 / self.low) if self.is_slower else (self.low, self.high)
         return f"[{low:.2f}, {high:.2f}]"
 
 
@@ -155,7 +162,7 @@ class Comparison(Result, tag="comparison", frozen=True, kw_only=True):
             InvalidArgumentError: No row has this name.
         """
         row, base = self.row(name), self.row(self.baseline)
-        if self.speedup(name).wall.low <= 1:
+        if not self.speedup(name).wall.is_faster:
             return None
         extra_s = row.warm_up_s - row.warm_up_calls * row.median_s
         return max(0.0, extra_s) / (base.median_s - row.median_s)

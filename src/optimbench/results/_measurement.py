@@ -116,8 +116,7 @@ def measurement_table(rows: Sequence[Measurement]) -> tuple[list[str], list[list
         columns.append(_format.time_column("kernels", [row.kernel_time_s for row in rows]))
         columns.append(("kernels a step", [_count(row.kernel_count) for row in rows]))
         extra = [
-            _format.MISSING if r.peak_extra_bytes is None else _format.byte_count(r.peak_extra_bytes)
-            for r in rows
+            _format.MISSING if r.peak_extra_bytes is None else _format.byte_count(r.peak_extra_bytes) for r in rows
         ]
         columns.append(("extra memory", extra))
     columns.append(("first call", [_format.seconds(row.first_call_s) for row in rows]))

@@ -32,14 +32,10 @@ class Table(Result, tag="table", frozen=True, kw_only=True):
         """
         for index, row in enumerate(self.cells):
             if len(row) != len(self.columns):
-                raise InvalidArgumentError(
-                    f"cells[{index}] has {len(row)} cells (expected {len(self.columns)})"
-                )
+                raise InvalidArgumentError(f"cells[{index}] has {len(row)} cells (expected {len(self.columns)})")
             for column, cell in enumerate(row):
                 if isinstance(cell, float) and not math.isfinite(cell):
-                    raise InvalidArgumentError(
-                        f"cells[{index}][{column}] is {cell} (expected a finite number)"
-                    )
+                    raise InvalidArgumentError(f"cells[{index}][{column}] is {cell} (expected a finite number)")
 
     def title(self) -> str:
         """The table's own name."""
@@ -93,9 +89,7 @@ class Bandwidth(Result, tag="bandwidth", frozen=True, kw_only=True):
         """One row."""
         moved = _format.byte_count(self.moved_bytes)
         rate = f"{_format.significant(self.bytes_per_s / 1e9)} GB/s"
-        return ["device", "moved", "time", "bandwidth"], [
-            [self.device, moved, _format.seconds(self.median_s), rate]
-        ]
+        return ["device", "moved", "time", "bandwidth"], [[self.device, moved, _format.seconds(self.median_s), rate]]
 
 
 def _cell(value: str | float | None) -> str:

@@ -1,0 +1,236 @@
+"""One step with its timer and the samples taken of it, and the rounds that interleave several."""
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch._C._autograd import DeviceType
+from torch._dynamo.utils import counters
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.benchmark import Timer
+from torch.utils.benchmark import timer as synchronized_time
+
+from optimbench import _format, _stats
+from optimbench._gpu_state import GpuState, read_gpu_state
+from optimbench._steps import device_of, is_finite, missing_compiler, require_gradients
+from optimbench.errors import InvalidArgumentError
+from optimbench.results import Measurement
+
+Step = Callable[[], object]
+Clock = Callable[[], float]
+
+# Twenty rounds find a difference of 10 % under noise of 2 % and drift of 10 % in more than 99 of 100 comparisons,
+# ten in 94; tests/test_timing.py repeats the simulation.
+_ROUNDS = 20
+_LEAST_ROUNDS = 10
+# The first call compiles, the second can compile again (optimizer state exists by then), the rest settle caches.
+_WARM_UP_CALLS = 5
+# `Timer.timeit` makes this many calls, or a hundredth of the block, before it starts its clock.
+_UNTIMED_CALLS = 2
+# A wall time whose IQR is a larger share of its median than this is flagged; pyperf warns at the same share.
+_NOISY_SHARE = 0.10
+# A drifting clock: the medians of the first and of the last third of the blocks differ by more than this share.
+_DRIFT_SHARE = 0.10
+# Calls with an empty queue from which the host's time is taken; one at a time, so the launch queue never fills up.
+_HOST_CALLS = 5
+# Calls under the profiler: kernel times repeat within 1 %, so a few are enough.
+_PROFILED_CALLS = 10
+
+
+class Runner:
+    """One step, its timer and the samples taken so far."""
+
+    def __init__(
+        self,
+        step: Step,
+        name: str,
+        device: torch.device | str | None,
+        num_threads: int | None,
+        clock: Clock | None,
+    ) -> None:
+        """Check the arguments of `optimbench.measure`.
+
+        Raises:
+            InvalidArgumentError: The step cannot be called, the name is empty, or the number of threads is not
+                positive.
+            NoGradientError: No parameter of the step's optimizer has a gradient.
+        """
+        if not isinstance(name, str) or not name.strip():  # type: ignore[redundant-expr]
+            raise InvalidArgumentError(f"name is {name!r} (expected a non-empty string)")
+        if not callable(step):
+            raise InvalidArgumentError(f"step {name!r} is of type {type(step).__name__} (expected a callable)")
+        if num_threads is not None and num_threads < 1:
+            raise InvalidArgumentError(f"num_threads is {num_threads} (expected at least 1)")
+        require_gradients(step, name)
+        self.step = step
+        self.name = name
+        self.device = device_of(step) if device is None else torch.device(device)
+        self._num_threads = num_threads or torch.get_num_threads()
+        self._clock = clock or synchronized_time
+        # The globals are a closure's, so that the step is found under one name whatever it is called outside.
+        self._timer = Timer("step()", globals={"step": step}, timer=self._clock, num_threads=self._num_threads)
+        self.calls_per_block = 1
+        self._warm_up_times_s: list[float] = []
+        self._block_times_s: list[float] = []
+        self._block_host_times_s: list[float] = []
+        self._compiles_while_timed = 0
+
+    def warm_up(self) -> None:
+        """Make the first calls, timing each, under the number of threads that is measured later.
+
+        Raises:
+            CompilerNotFoundError: The step compiles, and Inductor finds no C++ compiler.
+        """
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self._num_threads)
+        try:
+            for _ in range(_WARM_UP_CALLS):
+                start = self._clock()
+                self.step()
+                self._warm_up_times_s.append(self._clock() - start)
+        except Exception as error:
+            missing = missing_compiler(error)
+            if missing is not None:
+                raise missing from error
+            raise
+        finally:
+            torch.set_num_threads(threads)
+
+    def estimate_call_s(self) -> float:
+        """Seconds a call takes about, to choose the size of a block."""
+        return self._timer.timeit(2).median
+
+    def take_block(self) -> None:
+        """Time one block of calls, and on a GPU a few launches."""
+        compiles = _compile_count()
+        self._block_times_s.append(self._timer.timeit(self.calls_per_block).median)
+        if self.device.type == "cuda":
+            self._block_host_times_s.append(_stats.median([self._launch_s() for _ in range(_HOST_CALLS)]))
+        self._compiles_while_timed += _compile_count() - compiles
+
+    def result(self) -> Measurement:
+        """The measurement, once all blocks are taken; on a GPU a profile and the memory are taken here."""
+        kernel_time_s = kernel_count = peak_extra_bytes = host_time_s = None
+        if self.device.type == "cuda":
+            host_time_s = _stats.median(self._block_host_times_s)
+            kernel_time_s, kernel_count = kernel_times(self.step, _PROFILED_CALLS)
+            peak_extra_bytes = _peak_extra_bytes(self.step, self.device)
+        return Measurement(
+            name=self.name,
+            device=self.device.type,
+            num_threads=self._num_threads,
+            calls_per_block=self.calls_per_block,
+            block_times_s=tuple(self._block_times_s),
+            median_s=_stats.median(self._block_times_s),
+            iqr_s=_stats.interquartile_range(self._block_times_s),
+            warm_up_calls=len(self._warm_up_times_s),
+            first_call_s=self._warm_up_times_s[0],
+            warm_up_s=sum(self._warm_up_times_s),
+            block_host_times_s=tuple(self._block_host_times_s) if host_time_s is not None else None,
+            host_time_s=host_time_s,
+            kernel_time_s=kernel_time_s,
+            kernel_count=kernel_count,
+            peak_extra_bytes=peak_extra_bytes,
+            warnings=tuple(self._warnings()),
+        )
+
+    def _launch_s(self) -> float:
+        torch.cuda.synchronize(self.device)
+        start = time.perf_counter()
+        self.step()
+        return time.perf_counter() - start
+
+    def _warnings(self) -> list[str]:
+        said = []
+        median_s, iqr_s = _stats.median(self._block_times_s), _stats.interquartile_range(self._block_times_s)
+        if iqr_s > _NOISY_SHARE * median_s:
+            said.append(
+                f"noisy: the IQR of {_format.seconds(iqr_s)} is {iqr_s / median_s:.0%} of the median;"
+                " stop what else runs here, or raise min_run_time_s"
+            )
+        third = len(self._block_times_s) // 3
+        first_s, last_s = (_stats.median(part) for part in (self._block_times_s[:third], self._block_times_s[-third:]))
+        if abs(last_s - first_s) > _DRIFT_SHARE * min(first_s, last_s):
+            said.append(
+                f"drifting: {_format.seconds(first_s)} in the first third of the blocks,"
+                f" {_format.seconds(last_s)} in the last; let the machine settle, then measure again"
+            )
+        if self._compiles_while_timed:
+            said.append(
+                f"compiled {self._compiles_while_timed} times while it was timed, so these are not times of a"
+                " compiled step; capture_recompiles tells why"
+            )
+        if not is_finite(self.step):
+            said.append("a parameter is no longer finite after the steps taken; lower the learning rate")
+        return said + self._gpu_warnings()
+
+    def _gpu_warnings(self) -> list[str]:
+        if self.device.type != "cuda":
+            return []
+        state = _state_of(self.device.index or 0)
+        said = []
+        if state.throttle_reasons:
+            said.append(f"the GPU's clocks were lowered ({', '.join(state.throttle_reasons)}); let it cool")
+        if state.other_processes:
+            said.append(f"{state.other_processes} other processes were on the GPU; measure on a free one")
+        return said
+
+
+def take_rounds(runners: Sequence[Runner], min_run_time_s: float, *, seed: int) -> None:
+    """Time one block of every step in each round, in an order drawn anew, until each has its time.
+
+    Blocks are as long as it takes to spread `min_run_time_s` over the rounds. The two calls that the timer makes
+    before it starts its clock count as spent: they bring back the caches that the other steps have used.
+    """
+    call_times_s = [runner.estimate_call_s() for runner in runners]
+    rounds = min(_rounds(call_s, min_run_time_s) for call_s in call_times_s)
+    for runner, call_s in zip(runners, call_times_s, strict=True):
+        runner.calls_per_block = max(1, int(min_run_time_s / rounds / call_s) - _UNTIMED_CALLS)
+    order = np.random.default_rng(seed)
+    for _ in range(rounds):
+        for index in order.permutation(len(runners)):
+            runners[index].take_block()
+
+
+def kernel_times(step: Step, calls: int) -> tuple[float, float]:
+    """Seconds that kernels, copies and memory sets ran on the device for each call, and their number.
+
+    From `torch.profiler` (CUPTI): the sum over the activities of a device, so gaps between them do not count.
+    """
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+        for _ in range(calls):
+            step()
+        torch.cuda.synchronize()
+    ran = [
+        event for event in profiled.events() if event.device_type == DeviceType.CUDA and not event.is_user_annotation
+    ]
+    return sum(event.self_device_time_total for event in ran) / 1e6 / calls, len(ran) / calls
+
+
+def _rounds(call_s: float, min_run_time_s: float) -> int:
+    affordable = int(min_run_time_s / (call_s * (1 + _UNTIMED_CALLS)))
+    return min(_ROUNDS, max(_LEAST_ROUNDS, affordable))
+
+
+def _compile_count() -> int:
+    return int(counters["stats"]["unique_graphs"])
+
+
+def _peak_extra_bytes(step: Step, device: torch.device) -> int:
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    step()
+    torch.cuda.synchronize(device)
+    return max(0, torch.cuda.max_memory_allocated(device) - before)
+
+
+@functools.cache
+def _uuid(index: int) -> str:
+    return str(torch.cuda.get_device_properties(index).uuid)
+
+
+def _state_of(index: int) -> GpuState:
+    return read_gpu_state(_uuid(index))

@@ -1,0 +1,104 @@
+"""What can be told of a step before it is called: its optimizers, their device and gradients."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+
+import torch
+
+from optimbench.devices import pick_device
+from optimbench.errors import CompilerNotFoundError, NoGradientError
+
+# How many wrappers a step is looked through: partials, compiled functions, closures over functions.
+_DEPTH = 4
+
+
+def optimizers_of(step: Callable[[], object]) -> list[torch.optim.Optimizer]:
+    """The optimizers that a step belongs to, carries as `optimizer`, or refers to by name; without duplicates."""
+    found = {id(optimizer): optimizer for optimizer in _search(step, _DEPTH)}
+    return list(found.values())
+
+
+def device_of(step: Callable[[], object]) -> torch.device:
+    """The device of the parameters that the step updates; where it has none, the one `pick_device` picks."""
+    parameters = [parameter for optimizer in optimizers_of(step) for parameter in _parameters(optimizer)]
+    on_gpu = [parameter.device for parameter in parameters if parameter.device.type == "cuda"]
+    if on_gpu:
+        return on_gpu[0]
+    return parameters[0].device if parameters else pick_device().device
+
+
+def require_gradients(step: Callable[[], object], name: str) -> None:
+    """Refuse a step whose optimizers have no gradient at all.
+
+    Raises:
+        NoGradientError: Every parameter's gradient is None, so the step would do nothing.
+    """
+    for optimizer in optimizers_of(step):
+        if all(parameter.grad is None for parameter in _parameters(optimizer)):
+            kind = type(optimizer).__name__
+            raise NoGradientError(
+                f"step {name!r}: no parameter of its {kind} has a gradient, so a step does nothing;"
+                " call backward() before measuring"
+            )
+
+
+def is_finite(step: Callable[[], object]) -> bool:
+    """Whether every parameter that the step updates still holds finite numbers."""
+    return all(
+        bool(torch.isfinite(parameter).all())
+        for optimizer in optimizers_of(step)
+        for parameter in _parameters(optimizer)
+    )
+
+
+def describe_failure(error: Exception) -> str:
+    """The class and the first line of an error; one sentence where the compiler is missing."""
+    missing = missing_compiler(error)
+    if missing is not None:
+        return str(missing)
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def missing_compiler(error: Exception) -> CompilerNotFoundError | None:
+    """The error to raise instead where Inductor failed because it found no C++ compiler, else None."""
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, InvalidCxxCompiler) or InvalidCxxCompiler.__name__ in str(cause):
+            return CompilerNotFoundError(
+                "torch.compile needs a C++ compiler on a CPU and finds none:"
+                " install one (for example g++) or name it in the environment variable CXX"
+            )
+        cause = cause.__cause__ or getattr(cause, "inner_exception", None)
+    return None
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _search(thing: object, depth: int) -> Iterator[torch.optim.Optimizer]:
+    if isinstance(thing, torch.optim.Optimizer):
+        yield thing
+        return
+    if depth == 0:
+        return
+    if isinstance(thing, functools.partial):
+        for part in (thing.func, *thing.args, *thing.keywords.values()):
+            yield from _search(part, depth - 1)
+    elif inspect.ismethod(thing):
+        yield from _search(thing.__self__, depth - 1)
+    elif inspect.isfunction(thing):
+        function = inspect.unwrap(thing)
+        names = inspect.getclosurevars(function)
+        for value in (*names.nonlocals.values(), *names.globals.values()):
+            if isinstance(value, torch.optim.Optimizer) or inspect.isfunction(value):
+                yield from _search(value, depth - 1)
+    else:
+        # A step object, such as those that build_step makes.
+        optimizer = getattr(thing, "optimizer", None)
+        if isinstance(optimizer, torch.optim.Optimizer):
+            yield optimizer
