@@ -39,9 +39,7 @@ def pick_device() -> PickedDevice:
     index = torch.cuda.current_device()
     major, minor = torch.cuda.get_device_capability(index)
     needed = ".".join(map(str, LEAST_CAPABILITY))
-    reason = (
-        f"{torch.cuda.get_device_name(index)} has compute capability {major}.{minor} ({needed} is needed)"
-    )
+    reason = f"{torch.cuda.get_device_name(index)} has compute capability {major}.{minor} ({needed} is needed)"
     return PickedDevice(torch.device("cuda", index), reason)
 
 

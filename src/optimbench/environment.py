@@ -98,13 +98,9 @@ class Environment(Result, tag="environment", frozen=True, kw_only=True):
         """What was wrong with the GPU at that moment."""
         said = []
         if self.throttle_reasons:
-            said.append(
-                f"The clocks were lowered ({', '.join(self.throttle_reasons)}): let it cool, measure again."
-            )
+            said.append(f"The clocks were lowered ({', '.join(self.throttle_reasons)}): let it cool, measure again.")
         if self.other_processes:
-            said.append(
-                f"{self.other_processes} other processes were on the GPU: measure on one that is free."
-            )
+            said.append(f"{self.other_processes} other processes were on the GPU: measure on one that is free.")
         return said
 
 
