@@ -34,7 +34,7 @@ def reset_state(gallery_conf: dict[str, Any], fname: str | None) -> None:  # noq
     _restore_settings()
     if "TORCH_LOGS" not in os.environ:
         # Without arguments: torch's defaults, written to the console and to no tutorial's page.
-        torch._logging.set_logs()
+        torch._logging.set_logs()  # type: ignore[attr-defined]
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
