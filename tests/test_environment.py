@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import optimbench as ob
-from optimbench.devices import pick_device, require_compiler, require_cuda
+from optimbench.devices import pick_device, require_cuda
 from optimbench.environment import collect_environment
-from optimbench.errors import CompilerNotFoundError, DeviceError
+from optimbench.errors import DeviceError
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 needs_no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
@@ -44,13 +44,6 @@ def test_a_gpu_below_the_needed_capability_is_passed_over_with_the_reason(monkey
     assert reason == "NVIDIA TITAN Xp has compute capability 6.1, and torch.compile needs 7.0"
     with pytest.raises(DeviceError, match=r"6\.1"):
         require_cuda()
-
-
-def test_a_missing_compiler_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_compiler(torch.device("cuda"))
-    monkeypatch.setattr("optimbench.devices.shutil.which", lambda _: None)
-    with pytest.raises(CompilerNotFoundError, match=r"needs a C\+\+ compiler on a CPU and finds none"):
-        require_compiler(torch.device("cpu"))
 
 
 def test_the_environment_says_what_it_must() -> None:

@@ -14,7 +14,8 @@ from torch.utils.benchmark import timer as synchronized_time
 
 from optimbench import _format, _stats
 from optimbench._gpu_state import GpuState, read_gpu_state
-from optimbench._steps import device_of, is_finite, missing_compiler, require_gradients
+from optimbench._steps import device_of, is_finite, require_gradients
+from optimbench.devices import missing_compiler
 from optimbench.errors import InvalidArgumentError
 from optimbench.results import Measurement
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from optimbench.devices import pick_device
-from optimbench.errors import CompilerNotFoundError, NoGradientError
+from optimbench.devices import missing_compiler, pick_device
+from optimbench.errors import NoGradientError
 
 # How many wrappers a step is looked through: partials, compiled functions, closures over functions.
 _DEPTH = 4
@@ -59,21 +59,6 @@ def describe_failure(error: Exception) -> str:
         return str(missing)
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def missing_compiler(error: Exception) -> CompilerNotFoundError | None:
-    """The error to raise instead where Inductor failed because it found no C++ compiler, else None."""
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, InvalidCxxCompiler) or InvalidCxxCompiler.__name__ in str(cause):
-            return CompilerNotFoundError(
-                "torch.compile needs a C++ compiler on a CPU and finds none:"
-                " install one (for example g++) or name it in the environment variable CXX"
-            )
-        cause = cause.__cause__ or getattr(cause, "inner_exception", None)
-    return None
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

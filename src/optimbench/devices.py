@@ -1,13 +1,12 @@
 """Which device to measure on, and why."""
 
-import shutil
 from typing import NamedTuple
 
 import torch
 
 from optimbench.errors import CompilerNotFoundError, DeviceError
 
-__all__ = ["PickedDevice", "pick_device", "require_compiler", "require_cuda"]
+__all__ = ["PickedDevice", "missing_compiler", "pick_device", "require_cuda"]
 
 # Inductor's CUDA backend is triton, which needs Volta or newer.
 LEAST_CAPABILITY = (7, 0)
@@ -55,26 +54,19 @@ def require_cuda() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def require_compiler(device: torch.device) -> None:
-    """Check that torch.compile can build code for the device: on a CPU it needs a C++ compiler.
-
-    Raises:
-        CompilerNotFoundError: Inductor finds no C++ compiler.
-    """
-    if device.type != "cpu":
-        return
-    from torch._inductor.cpp_builder import get_cpp_compiler
+def missing_compiler(error: Exception) -> CompilerNotFoundError | None:
+    """The error to raise instead where Inductor failed because it found no C++ compiler, else None."""
     from torch._inductor.exc import InvalidCxxCompiler
 
-    try:
-        compiler = get_cpp_compiler()
-    except InvalidCxxCompiler:
-        compiler = None
-    if compiler is None or shutil.which(compiler) is None:
-        raise CompilerNotFoundError(
-            "torch.compile needs a C++ compiler on a CPU and finds none:"
-            " install one (for example g++) or name it in the environment variable CXX"
-        )
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, InvalidCxxCompiler) or InvalidCxxCompiler.__name__ in str(cause):
+            return CompilerNotFoundError(
+                "torch.compile needs a C++ compiler on a CPU and finds none:"
+                " install one (for example g++) or name it in the environment variable CXX"
+            )
+        cause = cause.__cause__ or getattr(cause, "inner_exception", None)
+    return None
 
 
 def _cuda_problem() -> str | None:

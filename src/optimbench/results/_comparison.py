@@ -9,7 +9,6 @@ from optimbench.errors import InvalidArgumentError
 from optimbench.results._base import Result, check_times
 from optimbench.results._measurement import Measurement, how_timed, measurement_table
 
-
 # Differences below 1 % are not told: where two equal tensors lie in memory can make as much.
 _LEAST_DIFFERENCE = 0.01
 
