@@ -29,6 +29,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "notfound.extension",
+    "optimbench_site.decorators",
     "optimbench_site.examples",
     "optimbench_site.inventories",
     "optimbench_site.machine",
@@ -64,6 +65,8 @@ sphinx_gallery_conf = {
     # Its page loads scripts from a foreign host.
     "write_computation_times": False,
     "show_signature": False,
+    # Results bring their own style; the others are for notebooks and data frames, which no page shows.
+    "css": ("sg_gallery",),
     "remove_config_comments": True,
 }
 
@@ -87,6 +90,8 @@ html_show_sourcelink = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
+# Code is copied, its output is not.
+copybutton_selector = "div:not(.sphx-glr-script-out) > div.highlight > pre"
 notfound_urls_prefix = "/"
 ogp_site_url = html_baseurl
 ogp_social_cards = {"enable": False}

@@ -31,6 +31,9 @@ def reset_state(gallery_conf: dict[str, Any], fname: str | None) -> None:  # noq
     np.random.seed(SEED)  # noqa: NPY002 - a tutorial may use the global generator.
     torch.manual_seed(SEED)
     torch._dynamo.reset()
+    # reset() leaves the counts of what was compiled.
+    torch._dynamo.utils.counters.clear()
+    torch._dynamo.utils.clear_compilation_metrics()
     _restore_settings()
     if "TORCH_LOGS" not in os.environ:
         # Without arguments: torch's defaults, written to the console and to no tutorial's page.

@@ -7,7 +7,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
-from sphinx.util.docutils import SphinxDirective, SphinxRole
+from sphinx.util.docutils import SphinxDirective
 
 import optimbench
 
@@ -26,22 +26,19 @@ def install_cell(site_url: str) -> str:
     return "\n".join([*lines, f"%pip install {install_target(site_url)} matplotlib"])
 
 
-class WheelRole(SphinxRole):
-    """`` :wheel:`text` `` links to the wheel."""
-
-    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """Make the link."""
-        address = "../" * self.env.docname.count("/") + f"wheels/{WHEEL}"
-        return [nodes.reference("", self.text, refuri=address, internal=True)], []
-
-
-class InstallCommand(SphinxDirective):
-    """`.. install-command::` shows the command that installs the wheel."""
+class InstallFromSite(SphinxDirective):
+    """`.. install-from-site::` links to the wheel and shows the command that installs it."""
 
     def run(self) -> list[nodes.Node]:
-        """Make the block of code."""
-        command = f"python -m pip install {install_target(self.config.html_baseurl)} matplotlib"
-        return [nodes.literal_block(command, command, language="console")]
+        """Make a sentence and a block of code."""
+        site_url = self.config.html_baseurl
+        address = "../" * self.env.docname.count("/") + f"wheels/{WHEEL}"
+        sentence = nodes.paragraph()
+        sentence += nodes.Text("pip fetches the wheel " if site_url else "Download the wheel ")
+        sentence += nodes.reference("", "", nodes.literal("", WHEEL), refuri=address, internal=True)
+        sentence += nodes.Text(" from here:" if site_url else ", then install the file:")
+        command = f"python -m pip install {install_target(site_url)} matplotlib"
+        return [sentence, nodes.literal_block(command, command, language="console")]
 
 
 def build_wheel(app: Sphinx, exception: Exception | None) -> None:
@@ -60,7 +57,6 @@ def build_wheel(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register."""
-    app.add_role("wheel", WheelRole())
-    app.add_directive("install-command", InstallCommand)
+    app.add_directive("install-from-site", InstallFromSite)
     app.connect("build-finished", build_wheel)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,69 @@
+"""Small sites, built with the configuration of the real one."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from bs4 import BeautifulSoup
+
+REPOSITORY = Path(__file__).parents[2]
+DATA = REPOSITORY / "tests" / "site" / "data"
+INDEX = """Home
+====
+
+.. toctree::
+
+   tutorials/index
+   install
+   api/index
+"""
+REFERENCE = """Reference
+=========
+
+.. currentmodule:: optimbench
+
+.. autosummary::
+   :toctree: generated
+
+   pick_device
+   PickedDevice
+   Table
+   Result
+   InvalidArgumentError
+   OptimBenchError
+"""
+
+
+class Site:
+    """The outcome of one build."""
+
+    def __init__(self, root: Path, done: subprocess.CompletedProcess[str]) -> None:
+        self.html = root / "html"
+        self.status = done.returncode
+        self.log = done.stdout + done.stderr
+
+    def page(self, name: str) -> BeautifulSoup:
+        """One built page, parsed."""
+        return BeautifulSoup((self.html / name).read_text(), "html.parser")
+
+    def pages(self) -> list[Path]:
+        """Every built page."""
+        return sorted(self.html.rglob("*.html"))
+
+
+def build_site(root: Path, gallery: Path, **environment: str) -> Site:
+    """Build the scripts in `gallery` and an excerpt of the reference, with our own configuration."""
+    shutil.copytree(gallery, root / "gallery")
+    (root / "docs" / "api").mkdir(parents=True)
+    (root / "docs" / "index.rst").write_text(INDEX)
+    (root / "docs" / "api" / "index.rst").write_text(REFERENCE)
+    shutil.copy(REPOSITORY / "docs" / "install.rst", root / "docs")
+    command = [sys.executable, "-m", "sphinx", "-W", "-n", "-c", str(REPOSITORY / "conf"), "docs", "html"]
+    # What the caller's shell says about torch's logs or the site's address must not decide a test.
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "OPTIMBENCH", "READTHEDOCS"))}
+    done = subprocess.run(
+        command, cwd=root, env=kept | environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    return Site(root, done)
