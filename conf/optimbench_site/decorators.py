@@ -12,6 +12,7 @@ from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Name
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 from sphinx_gallery import _doctree_links
 
 
@@ -23,8 +24,8 @@ class SplitDecorators(Filter):
         for kind, text in stream:
             if kind is Name.Decorator and text.startswith("@"):
                 yield Name.Decorator, "@"
-                text = text[1:]
-            if text:
+                yield Name.Decorator, text[1:]
+            else:
                 yield kind, text
 
 
@@ -38,7 +39,7 @@ def lexer_with_split_decorators(name: str) -> Lexer:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Give sphinx-gallery our highlighter; it has no setting for that."""
     app.setup_extension("sphinx_gallery.gen_gallery")
-    if not callable(getattr(_doctree_links, "get_lexer_by_name", None)):
-        raise AttributeError("sphinx_gallery._doctree_links has no get_lexer_by_name any more")
+    if not hasattr(_doctree_links, "get_lexer_by_name"):
+        raise ExtensionError("sphinx_gallery._doctree_links has no get_lexer_by_name any more")
     _doctree_links.get_lexer_by_name = lexer_with_split_decorators
     return {"parallel_read_safe": True, "parallel_write_safe": True}
