@@ -1,6 +1,5 @@
 """One step with its timer and the samples taken of it, and the rounds that interleave several."""
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 
@@ -13,7 +12,9 @@ from torch.utils.benchmark import Timer
 from torch.utils.benchmark import timer as synchronized_time
 
 from optimbench import _format, _stats
-from optimbench._gpu_state import GpuState, read_gpu_state
+from optimbench._cold_cache import ColdCalls
+from optimbench._gpu_state import read_gpu_state
+from optimbench._machine_load import LoadMeter
 from optimbench._steps import device_of, is_finite, require_gradients
 from optimbench.devices import missing_compiler
 from optimbench.errors import InvalidArgumentError
@@ -36,6 +37,8 @@ _NOISY_SHARE = 0.10
 _DRIFT_SHARE = 0.10
 # Calls with an empty queue from which the host's time is taken; one at a time, so the launch queue never fills up.
 _HOST_CALLS = 5
+# Other processes that use more than this share of all processors are named in a warning.
+_BUSY_SHARE = 0.10
 # Calls under the profiler: kernel times repeat within 1 %, so a few are enough.
 _PROFILED_CALLS = 10
 
@@ -50,6 +53,8 @@ class Runner:
         device: torch.device | str | None,
         num_threads: int | None,
         clock: Clock | None,
+        *,
+        cold_cache: bool = False,
     ) -> None:
         """Check the arguments of `optimbench.measure`.
 
@@ -72,7 +77,9 @@ class Runner:
         self._clock = clock or synchronized_time
         # The globals are a closure's, so that the step is found under one name whatever it is called outside.
         self._timer = Timer("step()", globals={"step": step}, timer=self._clock, num_threads=self._num_threads)
+        self._cold_calls = ColdCalls(self.device) if cold_cache else None
         self.calls_per_block = 1
+        self.others_share: float | None = None
         self._warm_up_times_s: list[float] = []
         self._block_times_s: list[float] = []
         self._block_host_times_s: list[float] = []
@@ -100,13 +107,21 @@ class Runner:
             torch.set_num_threads(threads)
 
     def estimate_call_s(self) -> float:
-        """Seconds a call takes about, to choose the size of a block."""
+        """Seconds a call takes about, to choose the size of a block; with a cold cache, writing over it included."""
+        if self._cold_calls is not None:
+            start = self._clock()
+            self._cold_calls.mean_s(self.step, 2, self._clock)
+            return max((self._clock() - start) / 2, 1e-9)
         return self._timer.timeit(2).median
 
     def take_block(self) -> None:
         """Time one block of calls, and on a GPU a few launches."""
         compiles = _compile_count()
-        self._block_times_s.append(self._timer.timeit(self.calls_per_block).median)
+        if self._cold_calls is None:
+            block_s = self._timer.timeit(self.calls_per_block).median
+        else:
+            block_s = self._cold_calls.mean_s(self.step, self.calls_per_block, self._clock)
+        self._block_times_s.append(block_s)
         if self.device.type == "cuda":
             self._block_host_times_s.append(_stats.median([self._launch_s() for _ in range(_HOST_CALLS)]))
         self._compiles_while_timed += _compile_count() - compiles
@@ -122,6 +137,7 @@ class Runner:
             name=self.name,
             device=self.device.type,
             num_threads=self._num_threads,
+            cold_cache=self._cold_calls is not None,
             calls_per_block=self.calls_per_block,
             block_times_s=tuple(self._block_times_s),
             median_s=_stats.median(self._block_times_s),
@@ -165,12 +181,17 @@ class Runner:
             )
         if not is_finite(self.step):
             said.append("a parameter is no longer finite after the steps taken; lower the learning rate")
-        return said + self._gpu_warnings()
+        return said + self._busy_warnings() + self._gpu_warnings()
+
+    def _busy_warnings(self) -> list[str]:
+        if self.others_share is None or self.others_share <= _BUSY_SHARE:
+            return []
+        return [f"other processes used {self.others_share:.0%} of the processors meanwhile; stop them"]
 
     def _gpu_warnings(self) -> list[str]:
         if self.device.type != "cuda":
             return []
-        state = _state_of(self.device.index or 0)
+        state = read_gpu_state(str(torch.cuda.get_device_properties(self.device).uuid))
         said = []
         if state.throttle_reasons:
             said.append(f"the GPU's clocks were lowered ({', '.join(state.throttle_reasons)}); let it cool")
@@ -190,9 +211,12 @@ def take_rounds(runners: Sequence[Runner], min_run_time_s: float, *, seed: int) 
     for runner, call_s in zip(runners, call_times_s, strict=True):
         runner.calls_per_block = max(1, int(min_run_time_s / rounds / call_s) - _UNTIMED_CALLS)
     order = np.random.default_rng(seed)
+    load = LoadMeter()
     for _ in range(rounds):
         for index in order.permutation(len(runners)):
             runners[index].take_block()
+    for runner in runners:
+        runner.others_share = load.others_share()
 
 
 def kernel_times(step: Step, calls: int) -> tuple[float, float]:
@@ -226,12 +250,3 @@ def _peak_extra_bytes(step: Step, device: torch.device) -> int:
     step()
     torch.cuda.synchronize(device)
     return max(0, torch.cuda.max_memory_allocated(device) - before)
-
-
-@functools.cache
-def _uuid(index: int) -> str:
-    return str(torch.cuda.get_device_properties(index).uuid)
-
-
-def _state_of(index: int) -> GpuState:
-    return read_gpu_state(_uuid(index))

@@ -26,6 +26,7 @@ def measure(
     min_run_time_s: float = 2.0,
     device: torch.device | str | None = None,
     num_threads: int | None = None,
+    cold_cache: bool = False,
     clock: Clock | None = None,
 ) -> Measurement:
     """Measure one step.
@@ -40,6 +41,9 @@ def measure(
         device: Where the step runs. By default the device of the optimizer that the step belongs to or closes
             over, and where there is none the one that `pick_device` picks.
         num_threads: CPU threads to compute with; by default as many as torch uses now.
+        cold_cache: Write over the device's cache before every call. By default it is warm: a call finds what the one
+            before left, as a step finds what the backward pass left. For parameters much larger than the cache, both
+            are the same.
         clock: Seconds now, with the device's work done. For tests; by default the timer of
             `torch.utils.benchmark`.
 
@@ -59,7 +63,7 @@ def measure(
         >>> measure(step, name="SGD", min_run_time_s=0.01).n_blocks >= 10
         True
     """
-    runner = Runner(step, name, device, num_threads, clock)
+    runner = Runner(step, name, device, num_threads, clock, cold_cache=cold_cache)
     _check_run_time(min_run_time_s)
     runner.warm_up()
     take_rounds([runner], min_run_time_s, seed=0)
@@ -75,6 +79,7 @@ def compare(
     seed: int = 0,
     device: torch.device | str | None = None,
     num_threads: int | None = None,
+    cold_cache: bool = False,
     clock: Clock | None = None,
 ) -> Comparison:
     """Measure several steps in interleaved rounds and compare each with the baseline.
@@ -94,6 +99,7 @@ def compare(
         seed: Of the order within the rounds.
         device: As in `measure`.
         num_threads: As in `measure`.
+        cold_cache: As in `measure`.
         clock: As in `measure`.
 
     Returns:
@@ -116,7 +122,7 @@ def compare(
     if baseline not in steps:
         raise InvalidArgumentError(f"baseline {baseline!r} is not among the steps {list(steps)}")
     _check_run_time(min_run_time_s)
-    runners = [Runner(step, name, device, num_threads, clock) for name, step in steps.items()]
+    runners = [Runner(step, name, device, num_threads, clock, cold_cache=cold_cache) for name, step in steps.items()]
     measurable, not_measured = [], []
     for runner in runners:
         difference = check(runner.name) if check is not None and runner.name != baseline else None

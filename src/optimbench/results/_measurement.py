@@ -15,6 +15,7 @@ class Measurement(Result, tag="measurement", frozen=True, kw_only=True):
         name: What was measured.
         device: "cuda" or "cpu".
         num_threads: CPU threads torch computed with.
+        cold_cache: Whether the cache was written over before every call. If not, a call finds what the one before left.
         calls_per_block: Calls that each block time is the mean of.
         block_times_s: Wall seconds per call, one for each block, (n_blocks,).
         median_s: Their median, seconds.
@@ -48,6 +49,7 @@ class Measurement(Result, tag="measurement", frozen=True, kw_only=True):
     kernel_time_s: float | None = None
     kernel_count: float | None = None
     peak_extra_bytes: int | None = None
+    cold_cache: bool = False
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -132,7 +134,7 @@ def how_timed(rows: Sequence[Measurement]) -> str:
     outliers = sum(row.n_outliers for row in rows)
     return (
         f"Medians on {rows[0].device} with {rows[0].num_threads} CPU threads: {blocks} calls;"
-        f" {outliers} outlying blocks, none dropped."
+        f" {outliers} outlying blocks, none dropped.{' Cold cache.' if rows[0].cold_cache else ''}"
     )
 
 
