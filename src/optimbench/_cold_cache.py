@@ -38,11 +38,11 @@ class ColdCalls:
         return total_s / calls
 
     def _mean_of_events_s(self, step: Callable[[], object], calls: int) -> float:
-        pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(calls)]
+        pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(calls)]  # type: ignore[no-untyped-call]
         for start, end in pairs:
             self._buffer.zero_()
             start.record()
             step()
             end.record()
         torch.cuda.synchronize()
-        return sum(start.elapsed_time(end) for start, end in pairs) / 1e3 / calls
+        return float(sum(start.elapsed_time(end) for start, end in pairs)) / 1e3 / calls
