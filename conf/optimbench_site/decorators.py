@@ -4,7 +4,7 @@ sphinx-gallery turns the names in a tutorial's code into links, but not those be
 `@torch` one token, which is nobody's name. Splitting it in two lets `@torch.compile` be found like any other name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pygments.filter import Filter
@@ -19,7 +19,7 @@ from sphinx_gallery import _doctree_links
 class SplitDecorators(Filter):
     """Make two tokens of `@name`."""
 
-    def filter(self, lexer: Lexer, stream: Iterator[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:  # noqa: ARG002
+    def filter(self, lexer: Lexer | None, stream: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:  # noqa: ARG002
         """Pass every other token on."""
         for kind, text in stream:
             if kind is Name.Decorator and text.startswith("@"):
