@@ -18,8 +18,8 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
         location: Its file and line, relative to site-packages or to the script: "torch/optim/adam.py:213".
         is_recompile: Whether a guard of an earlier compile of the same function had failed.
         duration_s: Seconds it took, or None where torch does not say.
-        reasons: Why it was recompiled, in words: "lr of param group 0 was 0.01, is 0.009".
-        guards: The guards that failed as torch prints them, without paths.
+        reasons: Why it was recompiled, in words: "lr of param group 0 changed from 0.01 to 0.009".
+        guards: The guards that failed as torch prints them, without paths and memory addresses.
         hint: What to do about it, or "".
         failure: Why it failed, or "".
         call: The watched step's call, counted from one, in which it happened; None if no step was watched.
@@ -54,7 +54,8 @@ class RecompileLog(Result, tag="recompile_log", frozen=True, kw_only=True):
     Attributes:
         compilations: In the order they happened.
         recompile_limit: How often torch compiles one function before it gives up.
-        over_limit: The functions that passed the limit and have run eagerly since.
+        over_limit: The functions that passed the limit: torch has compiled no more of them since, and runs them eagerly
+            wherever none of the compiles it has fits.
         eager_since_call: The first call of the watched step that ran eagerly for that reason, or None.
         calls: Calls of the watched step, or None if none was watched.
         graph_breaks: Where the graph broke.
@@ -103,12 +104,15 @@ class RecompileLog(Result, tag="recompile_log", frozen=True, kw_only=True):
         if not self.n_compiles:
             return f"Not compiled. {self.not_compiled}".strip()
         said = f"{self.n_compiles} compiled, {self.n_recompiles} of them again because a guard failed."
+        n_failed = len(self.compilations) - self.n_compiles
+        if n_failed:
+            said += f" {n_failed} more failed to compile."
         if self.limit_hit:
             since = f" since call {self.eager_since_call}" if self.eager_since_call else ""
             functions = ", ".join(self.over_limit)
             said += (
-                f" The limit of {self.recompile_limit} was passed: {functions} has been eager"
-                f"{since}, so no time of this step is that of a compiled one."
+                f" The limit of {self.recompile_limit} compiles was passed: {functions} has been eager{since} wherever"
+                " no earlier compile fits, so no time of this step is that of a compiled one."
             )
         return said
 
