@@ -1,0 +1,72 @@
+"""What the site's sources must hold before anything is built."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sphobjinv
+from site_builder import REPOSITORY
+
+import optimbench
+from optimbench_site.inventories import ADDRESSES, FOLDER
+
+SCRIPTS = sorted((REPOSITORY / "gallery").rglob("plot_*.py"))
+# Names of torch that its documentation does not describe on any page.
+UNDOCUMENTED = re.compile(r"torch\.(__version__|_dynamo\b.*|_inductor\b.*|version\b.*|[a-z]+\d+)$")
+
+
+def documented_names() -> set[str]:
+    """Every name that code can link to."""
+    return {item.name for name in ADDRESSES for item in sphobjinv.Inventory(FOLDER / f"{name}.txt").objects}
+
+
+def torch_names(script: Path) -> Iterator[str]:
+    """The dotted names of torch that a script's code uses, as they are called where they are defined."""
+    tree = ast.parse(script.read_text())
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            known |= {a.asname: a.name for a in node.names if a.asname} | {
+                a.name.split(".")[0]: a.name.split(".")[0] for a in node.names if not a.asname
+            }
+        elif isinstance(node, ast.ImportFrom):
+            known |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    # The longest chains only: torch.optim.Adam, not torch.optim as well.
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Name | ast.Attribute) or id(node) in inner:
+            continue
+        first, _, rest = ast.unparse(node).partition(".")
+        name = ".".join(part for part in (known.get(first, ""), rest) if part)
+        if name.startswith("torch.") and re.fullmatch(r"[\w.]+", name):
+            yield name
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_every_torch_name_in_a_tutorial_can_be_linked(script: Path) -> None:
+    names = {name for name in torch_names(script) if not UNDOCUMENTED.match(name)}
+    assert names, "a tutorial without torch"
+    missing = names - documented_names()
+    assert not missing, f"add these to conf/inventories/torch.txt, with their pages: {sorted(missing)}"
+
+
+def test_inventories_are_sorted_and_complete() -> None:
+    assert {path.stem for path in FOLDER.glob("*.txt")} == set(ADDRESSES)
+    for path in FOLDER.glob("*.txt"):
+        entries = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+        assert entries == sorted(set(entries)), path
+        assert sphobjinv.Inventory(path).count == len(entries), path
+
+
+def test_reference_lists_every_public_name_once() -> None:
+    text = (REPOSITORY / "docs" / "api" / "index.rst").read_text()
+    listed = re.findall(r"^   (\w+)$", text, re.MULTILINE)
+    assert sorted(listed) == sorted(optimbench.__all__)
+
+
+def test_configuration_stays_short() -> None:
+    assert len((REPOSITORY / "conf" / "conf.py").read_text().splitlines()) <= 120
+    assert len((REPOSITORY / "noxfile.py").read_text().splitlines()) < 130
+    assert len((REPOSITORY / "CONTRIBUTING.md").read_text().splitlines()) < 100
