@@ -44,7 +44,9 @@ width = 64 if "OPTIMBENCH_QUICK" in os.environ else 1024
 
 def make_parameters():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(*[torch.nn.Linear(width, width, bias=False) for _ in range(10)]).to(device)
+    model = torch.nn.Sequential(
+        *[torch.nn.Linear(width, width, bias=False) for _ in range(10)]
+    ).to(device)
     model(torch.rand(width, device=device)).sum().backward()
     return list(model.parameters())
 
@@ -53,7 +55,9 @@ def make_parameters():
 # Adam reads the parameter, its gradient and two moments, and writes the parameter and both moments: seven numbers of
 # four bytes for each parameter. However the step is written, it cannot take less time than moving these bytes.
 n_parameters = sum(p.numel() for p in make_parameters())
-print(f"{n_parameters:,} parameters: at least {n_parameters * 7 * 4 / 1e6:.1f} MB read or written by every step")
+print(
+    f"{n_parameters:,} parameters: at least {n_parameters * 7 * 4 / 1e6:.1f} MB read or written by every step"
+)
 
 # %%
 # The compiled step
@@ -100,7 +104,9 @@ eager_calls_s = [timed_call_s(eager_opt.step) for _ in range(5)]
 # %%
 # Speed is only worth a look if both give the same parameters. They may differ by rounding: fused kernels add and
 # multiply in another order.
-pairs = list(zip(eager_opt.param_groups[0]["params"], opt.param_groups[0]["params"], strict=True))
+pairs = list(
+    zip(eager_opt.param_groups[0]["params"], opt.param_groups[0]["params"], strict=True)
+)
 difference = max((eager - compiled).abs().max().item() for eager, compiled in pairs)
 print(f"largest difference between two parameters after five steps: {difference:.1e}")
 assert difference < 1e-5, "the compiled step does not compute what the eager one does"
@@ -121,7 +127,9 @@ from torch.utils import benchmark
 
 
 def benchmark_torch_function_in_microseconds(f, *args, **kwargs):
-    timer = benchmark.Timer("f(*args, **kwargs)", globals={"f": f, "args": args, "kwargs": kwargs})
+    timer = benchmark.Timer(
+        "f(*args, **kwargs)", globals={"f": f, "args": args, "kwargs": kwargs}
+    )
     measured = timer.blocked_autorange()
     print(f"  {len(measured.times)} blocks of {measured.number_per_run} calls")
     return measured.mean * 1e6
@@ -130,7 +138,9 @@ def benchmark_torch_function_in_microseconds(f, *args, **kwargs):
 for turn in ("first", "second"):
     eager_us = benchmark_torch_function_in_microseconds(eager_opt.step)
     compiled_us = benchmark_torch_function_in_microseconds(compiled_step)
-    print(f"{turn} time: eager {eager_us:.1f} µs, compiled {compiled_us:.1f} µs, ratio {eager_us / compiled_us:.2f}")
+    print(
+        f"{turn} time: eager {eager_us:.1f} µs, compiled {compiled_us:.1f} µs, ratio {eager_us / compiled_us:.2f}"
+    )
 
 # %%
 # Both ratios are of the same two functions. Each mean was taken at another moment, on one CPU thread (the timer's
@@ -171,9 +181,13 @@ if not wall.is_faster:
 gain_s = comparison.row("eager").median_s - comparison.row("compiled").median_s
 extra_s = sum(compiled_calls_s) - sum(eager_calls_s)
 if wall.is_faster:
-    print(f"The first five calls cost {extra_s:.1f} s more; {extra_s / gain_s:,.0f} steps earn that back.")
+    print(
+        f"The first five calls cost {extra_s:.1f} s more; {extra_s / gain_s:,.0f} steps earn that back."
+    )
 else:
-    print(f"The first five calls cost {extra_s:.1f} s more, and no number of steps is known to earn that back.")
+    print(
+        f"The first five calls cost {extra_s:.1f} s more, and no number of steps is known to earn that back."
+    )
 
 # %%
 # The same numbers as a picture.

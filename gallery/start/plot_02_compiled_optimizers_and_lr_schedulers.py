@@ -27,7 +27,9 @@ print(f"Running on {device.type}: {reason}.")
 
 def make_parameters():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(*[torch.nn.Linear(16, 16, bias=False) for _ in range(2)]).to(device)
+    model = torch.nn.Sequential(
+        *[torch.nn.Linear(16, 16, bias=False) for _ in range(2)]
+    ).to(device)
     model(torch.rand(16, device=device)).sum().backward()
     return list(model.parameters())
 
@@ -67,7 +69,9 @@ with ob.capture_recompiles() as capture:
     for number in range(1, 6):
         compiled_step()
         eager_step()
-        lr_steps.append((number, float(opt.param_groups[0]["lr"]), eager_opt.param_groups[0]["lr"]))
+        lr_steps.append(
+            (number, float(opt.param_groups[0]["lr"]), eager_opt.param_groups[0]["lr"])
+        )
 
 lr_trace = ob.Table(
     name="The learning rate after each step",
@@ -79,12 +83,16 @@ lr_trace
 # %%
 # Counting recompiles is not enough: a step that kept using an old learning rate would not recompile either. So we
 # compare the parameters with those of the eager step.
-for parameter, expected in zip(opt.param_groups[0]["params"], eager_opt.param_groups[0]["params"], strict=True):
+for parameter, expected in zip(
+    opt.param_groups[0]["params"], eager_opt.param_groups[0]["params"], strict=True
+):
     torch.testing.assert_close(parameter, expected)
 assert all(abs(compiled - eager) < 1e-8 for _, compiled, eager in lr_steps)
 
 tensor_log = capture.log
-assert tensor_log.n_compiles >= 1, "nothing was compiled, so no recompile would mean nothing"
+assert tensor_log.n_compiles >= 1, (
+    "nothing was compiled, so no recompile would mean nothing"
+)
 assert tensor_log.n_recompiles == 0
 tensor_log
 
@@ -125,8 +133,12 @@ single_log = log_of(foreach=False)
 single_log
 
 # %%
-print(f"recompiles in {CALLS} steps: foreach=True {foreach_log.n_recompiles}, foreach=False {single_log.n_recompiles}")
-print(f"limit: {foreach_log.recompile_limit}; passed with foreach=True: {foreach_log.limit_hit}")
+print(
+    f"recompiles in {CALLS} steps: foreach=True {foreach_log.n_recompiles}, foreach=False {single_log.n_recompiles}"
+)
+print(
+    f"limit: {foreach_log.recompile_limit}; passed with foreach=True: {foreach_log.limit_hit}"
+)
 assert foreach_log.n_recompiles > single_log.n_recompiles
 
 # %%
@@ -156,7 +168,9 @@ except ValueError as error:
 # **One tensor for two optimizers.** Both schedulers change it in place, so it changes twice as fast.
 shared = on_device(1.0)
 optimizers = [torch.optim.Adam(make_parameters(), lr=shared) for _ in range(2)]
-schedulers = [torch.optim.lr_scheduler.ExponentialLR(each, gamma=0.5) for each in optimizers]
+schedulers = [
+    torch.optim.lr_scheduler.ExponentialLR(each, gamma=0.5) for each in optimizers
+]
 for each, sched in zip(optimizers, schedulers, strict=True):
     each.step()
     sched.step()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from optimbench.errors import RecipeError as RecipeError
     from optimbench.errors import RecordingError as RecordingError
     from optimbench.errors import StaleGradientError as StaleGradientError
+    from optimbench.recompiles import Capture as Capture
     from optimbench.recompiles import capture_recompiles as capture_recompiles
     from optimbench.results import Bandwidth as Bandwidth
     from optimbench.results import Comparison as Comparison
@@ -55,7 +56,7 @@ _MODULE_OF = {
         ],
         "errors",
     ),
-    **dict.fromkeys(["capture_recompiles"], "recompiles"),
+    **dict.fromkeys(["Capture", "capture_recompiles"], "recompiles"),
     **dict.fromkeys(
         [
             "Bandwidth",

@@ -50,12 +50,12 @@ def time_column(title: str, values_s: Sequence[float | None]) -> tuple[str, list
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Rows as aligned text."""
-    return tabulate(rows, headers, tablefmt="simple", disable_numparse=True, colalign=_alignment(headers))
+    return tabulate(rows, headers, tablefmt="simple", disable_numparse=True, colalign=_alignment(headers, rows))
 
 
 def html_table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
     """The same rows as an HTML table; every cell and the caption are escaped."""
-    table = tabulate(rows, headers, tablefmt="html", disable_numparse=True, colalign=_alignment(headers))
+    table = tabulate(rows, headers, tablefmt="html", disable_numparse=True, colalign=_alignment(headers, rows))
     named = f"<table>\n<caption>{html.escape(caption)}</caption>"
     # A wide table scrolls inside its own box, which the keyboard can reach; the page itself never does.
     return (
@@ -64,5 +64,11 @@ def html_table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: s
     )
 
 
-def _alignment(headers: Sequence[str]) -> list[str]:
-    return ["left", *["right"] * (len(headers) - 1)]
+def _alignment(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Numbers to the right, words to the left: a column is numbers if every cell starts like one or is empty."""
+    columns = zip(*rows, strict=True) if rows else ([] for _ in headers)
+    return ["right" if all(_looks_like_a_number(cell) for cell in cells) else "left" for cells in columns]
+
+
+def _looks_like_a_number(cell: str) -> bool:
+    return cell in ("", MISSING) or cell.lstrip("-+")[:1].isdigit()
