@@ -58,8 +58,8 @@ def docs(session: nox.Session) -> None:
         session.error(f"unknown arguments {sorted(unknown)} (expected --require-cuda or none)")
     if session.posargs:
         session.run("python", "-c", "import optimbench; print(optimbench.require_cuda())")
-    fresh = SITE.with_name("html.new")
-    for folder in [*GENERATED, fresh]:
+    fresh, old = SITE.with_name("html.new"), SITE.with_name("html.old")
+    for folder in [*GENERATED, fresh, old]:
         shutil.rmtree(folder, ignore_errors=True)
     options = ["-W", "-n", "-c", "conf", "-d", "build/doctrees"]
     session.run("python", "-m", "sphinx", *options, "docs", str(fresh))
@@ -67,8 +67,10 @@ def docs(session: nox.Session) -> None:
     if not (fresh / "objects.inv").is_file():
         session.error("Sphinx ended without a site: a tutorial must have ended the process")
     # Only a complete site replaces the one before it.
-    shutil.rmtree(SITE, ignore_errors=True)
+    if SITE.exists():
+        SITE.rename(old)
     fresh.rename(SITE)
+    shutil.rmtree(old, ignore_errors=True)
     session.log(f"The site is {SITE / 'index.html'}")
 
 

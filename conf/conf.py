@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 # Our own extensions lie beside this file, and callables are named by import strings, so they must be importable.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -92,7 +93,8 @@ copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
 # Code is copied, its output is not.
 copybutton_selector = "div:not(.sphx-glr-script-out) > div.highlight > pre"
-notfound_urls_prefix = "/"
+# The page for an address that does not exist is shown at any depth, so its own links need the whole path.
+notfound_urls_prefix = urlsplit(html_baseurl).path or "/"
 ogp_site_url = html_baseurl
 ogp_social_cards = {"enable": False}
 sitemap_url_scheme = "{link}"
