@@ -39,6 +39,8 @@ extensions = [
     *(["sphinxext.opengraph", "sphinx_sitemap"] if html_baseurl else []),
 ]
 nitpicky = True
+# Type variables, named by one letter, have no page. Everything else must be found.
+nitpick_ignore_regex = [("py:class", r"(optimbench\.[\w.]+\.)?[A-Z]")]
 # autosummary looks in the source folder, so the path is absolute.
 templates_path = [str(Path(__file__).parent / "_templates")]
 # sphinx-gallery writes its mini-galleries there; they are included, never read on their own.
