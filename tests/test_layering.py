@@ -134,5 +134,5 @@ def test_every_public_name_can_be_imported() -> None:
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'mesure'"):
-        _ = optimbench.mesure
+    with pytest.raises(AttributeError, match="has no attribute 'measures'"):
+        _ = optimbench.measures
