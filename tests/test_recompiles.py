@@ -29,6 +29,8 @@ from optimbench.results import RecompileLog
 
 N_STEPS = 12
 LIMIT = torch._dynamo.config.recompile_limit
+# Guards the same values as Inductor, which the backend "eager" does not, and builds nothing in C++.
+LIKE_INDUCTOR = "aot_eager"
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +111,7 @@ def step_and_schedule_in_one(optimizer: Optimizer, backend: str) -> Callable[[],
 class TestLearningRate:
     def test_foreach_with_a_float_recompiles_to_the_limit_and_is_eager_from_then_on(self) -> None:
         optimizer = torch.optim.Adam(parameters(), lr=0.01, foreach=True)
-        log = captured(step_and_schedule_in_one(optimizer, "inductor"))
+        log = captured(step_and_schedule_in_one(optimizer, LIKE_INDUCTOR))
         assert counts(log) == (LIMIT, LIMIT - 1)
         assert log.limit_hit
         assert log.over_limit == ("step",)
@@ -128,16 +130,21 @@ class TestLearningRate:
 
     def test_single_tensor_with_a_float_recompiles_once(self) -> None:
         optimizer = torch.optim.Adam(parameters(), lr=0.01, foreach=False)
-        log = captured(step_and_schedule_in_one(optimizer, "inductor"))
+        log = captured(step_and_schedule_in_one(optimizer, LIKE_INDUCTOR))
         assert counts(log) == (2, 1)
         assert not log.limit_hit
         assert log.eager_since_call is None
         assert log.compilations[1].reasons == ("lr of param group 0 changed: compiled for 0.003333",)
 
-    @pytest.mark.parametrize("optimizer_class", [torch.optim.Adam, torch.optim.RMSprop, torch.optim.SGD])
-    def test_a_tensor_compiles_once_and_never_again(self, optimizer_class: type[torch.optim.Adam]) -> None:
+    @pytest.mark.parametrize(
+        ("optimizer_class", "backend"),
+        [(torch.optim.Adam, "inductor"), (torch.optim.RMSprop, LIKE_INDUCTOR), (torch.optim.SGD, LIKE_INDUCTOR)],
+    )
+    def test_a_tensor_compiles_once_and_never_again(
+        self, optimizer_class: type[torch.optim.Adam], backend: str
+    ) -> None:
         optimizer = optimizer_class(parameters(), lr=torch.tensor(0.01))
-        log = captured(step_and_schedule_in_one(optimizer, "inductor"))
+        log = captured(step_and_schedule_in_one(optimizer, backend))
         assert counts(log) == (1, 0)
         assert log.not_compiled == ""
         assert log.summary.startswith("1 compiled, 0 of them again")
@@ -163,7 +170,7 @@ class TestLearningRate:
 
 def one_cycle(optimizer: Optimizer, *, cycle_momentum: bool = True) -> Callable[[], None]:
     scheduler = lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=2 * N_STEPS, cycle_momentum=cycle_momentum)
-    return followed_by(compiled(optimizer, "inductor"), scheduler.step)
+    return followed_by(compiled(optimizer, LIKE_INDUCTOR), scheduler.step)
 
 
 def test_a_scheduler_that_cycles_betas_recompiles_to_the_limit_and_the_hint_stops_it() -> None:
@@ -458,11 +465,10 @@ print(msgspec.json.encode(t.without_durations(t.captured(t.float_lr_step()))).de
 
 
 def run_alone(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    here = Path(__file__).parent
+    path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
     return subprocess.run(
         [sys.executable, "-c", code],
-        env=os.environ | environment,
-        cwd=here,
+        env=os.environ | {"PYTHONPATH": path} | environment,
         capture_output=True,
         text=True,
         check=True,
@@ -735,6 +741,16 @@ class TestTheBlock:
             "the type of d['a'] changed: compiled for float",
         ),
         ("0/0: 2 <= x.size()[0]  # y", "2 <= x.size()[0]"),
+        # As torch 2.11 and 2.13 print it.
+        ("0/0: ___check_obj_id(opt, 140709728132112), type=Adam (", "opt is another Adam than the one compiled for"),
+        (
+            "0/0: ___check_obj_id(opt, 140709728132112), type=<class 'torch.optim.adam.Adam'>  # opt.step()",
+            "opt is another Adam than the one compiled for",
+        ),
+        (
+            "2/0: ___check_obj_id(self.param_groups[0]['params'][1], 140709501863968), type=Parameter containing:",
+            "parameter 1 of param group 0 is another Parameter than the one compiled for",
+        ),
         ('0/0: Duplicate tensors found: ["x", "y"]', 'Duplicate tensors found: ["x", "y"]'),
         ("Unable to find recompilation reasons", "Unable to find recompilation reasons"),
         (
@@ -746,6 +762,13 @@ class TestTheBlock:
 )
 def test_a_guard_in_words(reason: str, sentence: str) -> None:
     assert _guards.parse(reason).sentence == sentence
+
+
+@pytest.mark.parametrize("kind", ["Adam (\nParameter Group 0\n    lr: 0.1\n)", "<class 'torch.optim.adam.Adam'>"])
+def test_another_optimizer_is_known_by_its_type(kind: str) -> None:
+    guard = _guards.parse(f"0/0: ___check_obj_id(opt, 140709728132112), type={kind}  # opt.step()")
+    assert "torch.compiler.reset()" in guard.hint
+    assert guard.text == f"___check_obj_id(opt), type={kind.split(' (', maxsplit=1)[0]}"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,11 @@ _EQUAL = re.compile(r"^(?P<what>[^=]+?) == (?P<value>[^=]+)$")
 _LENGTH = re.compile(r"^len\((?P<what>.+)\) (?:==|!=) (?P<value>\d+)$")
 _EMPTY = re.compile(r"^not (?P<what>[\w.\[\]'()]+)$")
 _NONE = re.compile(r"^(?P<what>.+?) is (?P<was_set>not )?None$")
-_SAME_OBJECT = re.compile(r"^___check_obj_id\((?P<what>.+)\), type=<class '(?P<type>.+)'>$")
+# torch 2.11 prints the whole object for its type; its first line is "Adam (", "tensor(3.)" or "Parameter containing:".
+_SAME_OBJECT = re.compile(
+    r"^(?P<check>___check_obj_id\((?P<what>.+?)\))"
+    r"(?:, type=(?:<class '(?P<type>[^']+)'>|(?P<object>\w+)(?P<rest>.*)))?$"
+)
 _SAME_TYPE = re.compile(r"^___check_type_id\((?P<what>.+)\), type=<class '(?P<type>.+)'>$")
 _TENSOR = re.compile(
     r"^tensor '(?P<what>.+)' (?P<property>[\w ]+) mismatch(?: at index (?P<index>\d+))?\."
@@ -194,14 +198,18 @@ def _none(guard: FailedGuard, found: re.Match[str]) -> FailedGuard:
 
 
 def _same_object(guard: FailedGuard, found: re.Match[str]) -> FailedGuard:
-    source, kind = found["what"], found["type"].rsplit(".", 1)[-1]
+    source, printed = found["what"], found["object"] or ""
+    kind = (found["type"] or printed or "object").rsplit(".", 1)[-1]
+    kind = "Tensor" if kind == "tensor" else kind
+    is_optimizer = ".optim." in (found["type"] or "") or found["rest"] == " ("
     subject = _subject(source)
     if ".state[" in source or ".param_groups[" in source:
         hint = _HINT_REPLACED
         subject = "a tensor in the optimizer's state" if ".state[" in source else subject
     else:
-        hint = _HINT_OTHER_OPTIMIZER if ".optim." in found["type"] else ""
-    return guard._replace(sentence=f"{subject} is another {kind} than the one compiled for", hint=hint)
+        hint = _HINT_OTHER_OPTIMIZER if is_optimizer else ""
+    text = f"{found['check']}, type={printed}" if printed else guard.text
+    return guard._replace(text=text, sentence=f"{subject} is another {kind} than the one compiled for", hint=hint)
 
 
 def _same_type(guard: FailedGuard, found: re.Match[str]) -> FailedGuard:
