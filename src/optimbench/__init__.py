@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from optimbench.errors import StaleGradientError as StaleGradientError
     from optimbench.recompiles import Capture as Capture
     from optimbench.recompiles import capture_recompiles as capture_recompiles
+    from optimbench.recordings import RecordedScript as RecordedScript
+    from optimbench.recordings import Recording as Recording
+    from optimbench.recordings import load_recording as load_recording
+    from optimbench.recordings import save_recording as save_recording
     from optimbench.results import Bandwidth as Bandwidth
     from optimbench.results import Comparison as Comparison
     from optimbench.results import Compilation as Compilation
@@ -57,6 +61,7 @@ _MODULE_OF = {
         "errors",
     ),
     **dict.fromkeys(["Capture", "capture_recompiles"], "recompiles"),
+    **dict.fromkeys(["RecordedScript", "Recording", "load_recording", "save_recording"], "recordings"),
     **dict.fromkeys(
         [
             "Bandwidth",

@@ -53,3 +53,25 @@ def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -
     value = float(np.median(ratios))
     # Few rounds can leave the median just outside the percentiles of its own resamples.
     return value, min(float(low), value), max(float(high), value)
+
+
+def unpaired_ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> tuple[float, float, float]:
+    """The ratio of two medians, and its interval, from samples that were not taken in the same rounds.
+
+    Both sides are resampled on their own (percentile bootstrap, as in `ratio_interval`). What changed between the two
+    occasions and not within them, for example the machine's temperature, is not in the interval.
+
+    Args:
+        numerators: Times on one occasion, (n,).
+        denominators: Times on the other, (m,).
+
+    Returns:
+        Ratio, lower and upper bound.
+    """
+    random = np.random.default_rng(0)
+    above, below = (np.asarray(samples, float) for samples in (numerators, denominators))
+    medians = [np.median(s[random.integers(0, s.size, (_RESAMPLES, s.size))], axis=1) for s in (above, below)]
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(medians[0] / medians[1], [tail, 1 - tail])
+    value = float(np.median(above) / np.median(below))
+    return value, min(float(low), value), max(float(high), value)

@@ -1,0 +1,93 @@
+"""What a recording holds."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from optimbench.environment import Environment
+from optimbench.results import Bandwidth, Comparison, Measurement, RecompileLog, Table
+
+FORMAT_VERSION = 1
+# Every result that can be stored. Environment is one too: a page may show the machine.
+AnyResult = Measurement | Comparison | RecompileLog | Table | Bandwidth | Environment
+
+_MAX_SLUG = 80
+
+
+class RecordedScript(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of one script.
+
+    Attributes:
+        environment: The machine, the versions, the commit and the date of this run.
+        source_sha256: SHA-256 of the script's text as it was run.
+    """
+
+    environment: Environment
+    source_sha256: str
+
+
+class Recording(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of scripts on one device; each script has its own environment, so it can be recorded again alone.
+
+    Attributes:
+        format_version: Version of the file's layout.
+        device: The device's name in lower case, as `device_slug` makes it; also the file's name.
+        scripts: How each script was run, by the script's name without ending.
+        results: Results by the script's name and the variable's.
+    """
+
+    device: str
+    scripts: dict[str, RecordedScript]
+    results: dict[str, dict[str, AnyResult]]
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def device_name(self) -> str:
+        """The device's name as the newest of its runs says it."""
+        newest = max(self.scripts.values(), key=lambda script: script.environment.date, default=None)
+        return self.device if newest is None else newest.environment.device_name
+
+    def result(self, script: str, variable: str) -> AnyResult | None:
+        """One result, or None where it was not recorded."""
+        return self.results.get(script, {}).get(variable)
+
+    def only(self, scripts: Iterable[str]) -> "Recording":
+        """The part of this recording that is about these scripts."""
+        kept = [name for name in scripts if name in self.scripts]
+        return msgspec.structs.replace(
+            self,
+            scripts={name: self.scripts[name] for name in kept},
+            results={name: self.results[name] for name in kept},
+        )
+
+    def merged_with(self, newer: "Recording") -> "Recording":
+        """This recording, with the scripts of another one of the same device in place of its own."""
+        changes: dict[str, Any] = {
+            "device": newer.device,
+            "scripts": self.scripts | newer.scripts,
+            "results": self.results | newer.results,
+        }
+        return msgspec.structs.replace(self, **changes)
+
+
+def device_slug(environment: Environment) -> str:
+    """The device's name for files and addresses: "NVIDIA H200" is "nvidia-h200".
+
+    A CPU's name also says how many processors could be used: that changes the numbers as much as the model does.
+    """
+    name = environment.device_name
+    if environment.device == "cpu":
+        name = f"{name} {environment.cpu_count} {'core' if environment.cpu_count == 1 else 'cores'}"
+    # "(R)" and "(TM)" are no part of a name.
+    plain = re.sub(r"\((?:r|tm|c)\)", " ", name.lower())
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:_MAX_SLUG].strip("-") or "unnamed"
+
+
+def source_sha256(script: Path) -> str:
+    """SHA-256 of a script's text, whatever its line ends are."""
+    text = script.read_text(encoding="utf-8").replace("\r\n", "\n")
+    return hashlib.sha256(text.encode()).hexdigest()
