@@ -34,6 +34,10 @@ extensions = [
     "optimbench_site.examples",
     "optimbench_site.inventories",
     "optimbench_site.machine",
+    "optimbench_site.measured",
+    "optimbench_site.result_tabs",
+    "optimbench_site.results_page",
+    "optimbench_site.stored",
     "optimbench_site.wheel",
     # Both need to know the address of the site.
     *(["sphinxext.opengraph", "sphinx_sitemap"] if html_baseurl else []),
@@ -59,8 +63,10 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "reset_modules": ("optimbench_site.examples.reset_state", "matplotlib"),
     "reset_modules_order": "both",
-    "image_scrapers": ("matplotlib",),
+    "image_scrapers": ("matplotlib", "optimbench_site.scraper.scrape_results"),
     "capture_repr": ("_repr_html_", "__repr__"),
+    # Our scraper shows results, beside those of other machines.
+    "ignore_repr_types": r"optimbench\.(results|environment)\b",
     "backreferences_dir": "api/generated/backreferences",
     "doc_module": ("optimbench",),
     "first_notebook_cell": wheel.install_cell(html_baseurl),

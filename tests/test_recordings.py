@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -416,6 +417,19 @@ def test_what_cannot_be_read_back_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match=r"x\.json is not written: scripts\.plot_02_other: missing"):
         save_recording(wrong, tmp_path / "x.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_of_numpy_become_plain_ones_or_are_refused(tmp_path: Path) -> None:
+    def with_cell(value: Any) -> Recording:
+        return recording(
+            results={SCRIPT: {"t": Table(name="t", columns=("a",), cells=((value,),))}, "plot_02_other": {}}
+        )
+
+    save_recording(with_cell(np.float64(0.1)), tmp_path / "x.json")
+    assert load_recording(tmp_path / "x.json") == with_cell(0.1)
+    with pytest.raises(RecordingError, match=r"x\.json is not written: a value of type int64 cannot be stored"):
+        save_recording(with_cell(np.int64(1)), tmp_path / "x.json")
+    assert load_recording(tmp_path / "x.json") == with_cell(0.1)
 
 
 WRITER = """

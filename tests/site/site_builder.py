@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from bs4 import BeautifulSoup
@@ -53,13 +54,25 @@ class Site:
         return sorted(self.html.rglob("*.html"))
 
 
-def build_site(root: Path, gallery: Path, **environment: str) -> Site:
-    """Build the scripts in `gallery` and an excerpt of the reference, with our own configuration."""
+def build_site(root: Path, gallery: Path, pages: Mapping[str, str] | None = None, **environment: str) -> Site:
+    """Build the scripts in `gallery` and an excerpt of the reference, with our own configuration.
+
+    `pages` are files of the source folder, by name, and their text; they may replace those that are there.
+    """
     shutil.copytree(gallery, root / "gallery")
     (root / "docs" / "api").mkdir(parents=True)
     (root / "docs" / "index.rst").write_text(INDEX)
     (root / "docs" / "api" / "index.rst").write_text(REFERENCE)
     shutil.copy(REPOSITORY / "docs" / "install.rst", root / "docs")
+    for name, text in (pages or {}).items():
+        path = root / "docs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return run_sphinx(root, **environment)
+
+
+def run_sphinx(root: Path, **environment: str) -> Site:
+    """Build what lies in a folder, for the first time or again."""
     command = [sys.executable, "-m", "sphinx", "-W", "-n", "-c", str(REPOSITORY / "conf"), "docs", "html"]
     # What the caller's shell says about torch's logs or the site's address must not decide a test.
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "OPTIMBENCH", "READTHEDOCS"))}

@@ -32,9 +32,26 @@ _NUMBERS = re.compile(r"\[\n\s+(?:[-+.\deE]+,\s+)*[-+.\deE]+\n\s*\]")
 
 
 def encode(recording: Recording) -> bytes:
-    """The file's content: keys sorted, a line a field, numbers side by side, so that changes stay small."""
-    text = msgspec.json.format(msgspec.json.encode(recording, order="sorted"), indent=1).decode()
+    """The file's content: keys sorted, a line a field, numbers side by side, so that changes stay small.
+
+    Raises:
+        RecordingError: A result holds something that JSON has no type for.
+    """
+    try:
+        packed = msgspec.json.encode(recording, order="sorted", enc_hook=_plain)
+    except TypeError as error:
+        raise RecordingError(str(error)) from error
+    text = msgspec.json.format(packed, indent=1).decode()
     return (_NUMBERS.sub(lambda found: " ".join(found[0].split()), text) + "\n").encode()
+
+
+def _plain(value: object) -> str | float:
+    """Texts and numbers of classes of their own, such as numpy's, as plain ones."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, float):
+        return float(value)
+    raise TypeError(f"a value of type {type(value).__name__} cannot be stored (expected text, int or float)")
 
 
 def decode(data: bytes) -> Recording:

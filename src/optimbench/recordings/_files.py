@@ -63,8 +63,8 @@ def save_recording(recording: Recording, path: Path | str) -> None:
         RecordingError: The recording holds something that `load_recording` refuses, or this machine's or user's name.
     """
     path = Path(path)
-    data = encode(recording)
     try:
+        data = encode(recording)
         decode(data)
         _refuse_names(data.decode())
     except RecordingError as error:

@@ -46,10 +46,13 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     format_version: int = FORMAT_VERSION
 
     @property
-    def device_name(self) -> str:
-        """The device's name as the newest of its runs says it."""
+    def label(self) -> str:
+        """The device's name as the newest of its runs says it; a CPU's with the number of its processors."""
         newest = max(self.scripts.values(), key=lambda script: script.environment.date, default=None)
-        return self.device if newest is None else newest.environment.device_name
+        if newest is None:
+            return self.device
+        machine = newest.environment
+        return f"{machine.device_name} ({_cores(machine)})" if machine.device == "cpu" else machine.device_name
 
     def result(self, script: str, variable: str) -> AnyResult | None:
         """One result, or None where it was not recorded."""
@@ -81,10 +84,14 @@ def device_slug(environment: Environment) -> str:
     """
     name = environment.device_name
     if environment.device == "cpu":
-        name = f"{name} {environment.cpu_count} {'core' if environment.cpu_count == 1 else 'cores'}"
+        name = f"{name} {_cores(environment)}"
     # "(R)" and "(TM)" are no part of a name.
     plain = re.sub(r"\((?:r|tm|c)\)", " ", name.lower())
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:_MAX_SLUG].strip("-") or "unnamed"
+
+
+def _cores(environment: Environment) -> str:
+    return f"{environment.cpu_count} core{'' if environment.cpu_count == 1 else 's'}"
 
 
 def source_sha256(script: Path) -> str:

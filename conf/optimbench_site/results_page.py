@@ -1,0 +1,219 @@
+"""The page of all results: one table and one figure an experiment, across this build and all recordings."""
+
+import hashlib
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from optimbench import Bandwidth, Comparison, Environment, Measurement, RecompileLog, Recording, Result, Table, _format
+from optimbench_site.result_tabs import has_changed, result_tabs
+from optimbench_site.stored import pages_with_results, stored_recordings, this_build
+
+THIS_BUILD = "This build"
+# Text and lines on furo's light and dark background.
+_INK = {"light": "#24292f", "dark": "#d0d4d9"}
+_INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+
+
+class RecordedResults(SphinxDirective):
+    """`.. recorded-results::` lists machines, experiments and files."""
+
+    def run(self) -> list[nodes.Node]:
+        """Make a section for the machines and one for every script."""
+        self.env.note_reread()
+        own = this_build(self.env.srcdir, self.config)
+        stored = stored_recordings(self.env.srcdir)
+        sections = [_section("machines", "Machines", self._machines(own, stored))]
+        pages = sorted(pages_with_results(self.env.srcdir, self.config))
+        return [*sections, *[self._script(docname, own, stored) for docname in pages]]
+
+    def _machines(self, own: Recording, stored: Sequence[Recording]) -> list[nodes.Node]:
+        rows = [_machine_row(THIS_BUILD, own), *[_machine_row(each.label, each) for each in stored]]
+        headers = ["machine", "device", "memory", "torch", "CUDA", "driver", "processor", "dates", "commits", "scripts"]
+        table = _format.html_table(headers, rows, "Machines and versions")
+        files = nodes.bullet_list()
+        up = "../" * self.env.docname.count("/")
+        for name, address in [
+            (f"{THIS_BUILD} (results.json)", f"{up}results.json"),
+            *[(f"{each.label} ({each.device}.json)", f"{up}recordings/{each.device}.json") for each in stored],
+        ]:
+            link = nodes.reference("", name, refuri=address, internal=True)
+            files += nodes.list_item("", nodes.paragraph("", "", link))
+        known = {Path(docname).name for docname in pages_with_results(self.env.srcdir, self.config)}
+        said = [
+            f"{each.label}: {len(unknown)} recorded scripts are not part of this build."
+            for each in stored
+            if (unknown := each.scripts.keys() - known)
+        ]
+        if not stored:
+            said.append("No machine but the one of this build has recorded anything yet.")
+        sentences = [nodes.paragraph("", sentence) for sentence in said]
+        raw = nodes.raw("", f'<div class="ob-result">{table}</div>', format="html")
+        return [raw, nodes.paragraph("", "The raw files:"), files, *sentences]
+
+    def _script(self, docname: str, own: Recording, stored: Sequence[Recording]) -> nodes.section:
+        script = Path(docname).name
+        variables = dict.fromkeys(name for each in (own, *stored) for name in each.results.get(script, {}))
+        content: list[nodes.Node] = [nodes.paragraph("", "", self._link(docname))]
+        earlier = [
+            each.label
+            for each in stored
+            if script in each.scripts and has_changed(each.scripts[script], own.scripts.get(script))
+        ]
+        if earlier:
+            content.append(
+                nodes.paragraph("", f"Recorded from an earlier version of the script: {', '.join(earlier)}.")
+            )
+        for variable in variables:
+            shown = self._experiment(script, variable, own, stored)
+            if shown:
+                content.append(_section(f"{script}-{variable}", variable, shown))
+        return _section(script, script, content)
+
+    def _link(self, docname: str) -> nodes.Node:
+        """A link to the tutorial, by its title."""
+        link = addnodes.pending_xref(
+            "", refdomain="std", reftype="doc", reftarget=f"/{docname}", refexplicit=False, refdoc=self.env.docname
+        )
+        link += nodes.inline("", docname, classes=["doc"])
+        return link
+
+    def _experiment(self, script: str, variable: str, own: Recording, stored: Sequence[Recording]) -> list[nodes.Node]:
+        results: dict[str, Result] = {}
+        for label, recording in [(THIS_BUILD, own), *[(each.label, each) for each in stored]]:
+            result = recording.result(script, variable)
+            # A recording of another version of the script may hold another type under the same name.
+            if result is not None and all(type(result) is type(other) for other in results.values()):
+                results[label] = result
+        first = next(iter(results.values()))
+        if isinstance(first, Environment):  # The machines have a table of their own.
+            return []
+        if isinstance(first, Table):
+            return result_tabs(script, variable, own, stored)
+        table = across_devices(results)
+        raw = nodes.raw("", table._repr_html_(), format="html")
+        return [raw, *self._pictures(f"{script}-{variable}", results)]
+
+    def _pictures(self, name: str, results: Mapping[str, Result]) -> list[nodes.Node]:
+        """Two images, one for each theme; they are drawn again only where the results differ."""
+        from optimbench import figures
+
+        words = " ".join(f"{label}: {figures.describe(result)}" for label, result in results.items())
+        content = msgspec.json.encode(results) + Path(figures.__file__).read_bytes()
+        folder = Path(self.env.doctreedir) / "figures"
+        folder.mkdir(parents=True, exist_ok=True)
+        images: list[nodes.Node] = []
+        for theme, ink in _INK.items():
+            path = folder / f"{name}-{theme}-{hashlib.sha256(content).hexdigest()[:12]}.svg"
+            if not path.is_file():
+                _draw(results, ink, path)
+            # An address that begins with a slash starts from the source folder.
+            address = f"/{os.path.relpath(path, self.env.srcdir)}"
+            images.append(nodes.image("", uri=address, alt=words, classes=[f"only-{theme}", "ob-figure"]))
+        return images
+
+
+def across_devices(results: Mapping[str, Result]) -> Table:
+    """The same result from several devices side by side."""
+    name = next(iter(results.values())).title()
+    if compared := {label: result for label, result in results.items() if isinstance(result, Comparison)}:
+        steps = dict.fromkeys(row.name for result in compared.values() for row in result.rows)
+        cells = [[step, *[_step_cell(result, step) for result in compared.values()]] for step in steps]
+        return _table(f"{name}: wall time of one step", ["step", *compared], cells)
+    rows = []
+    headers = ["machine"]
+    for label, result in results.items():
+        if isinstance(result, Measurement):
+            headers = ["machine", "wall", "host", "kernels"]
+            rows.append([label, *map(_time, (result.median_s, result.host_time_s, result.kernel_time_s))])
+        elif isinstance(result, RecompileLog):
+            headers = ["machine", "compiles", "recompiles", "limit passed"]
+            passed = "yes" if result.limit_hit else "no"
+            rows.append([label, str(result.n_compiles), str(result.n_recompiles), passed])
+        elif isinstance(result, Bandwidth):
+            headers = ["machine", "bandwidth"]
+            rows.append([label, f"{_format.significant(result.bytes_per_s / 1e9)} GB/s"])
+    return _table(name, headers, rows)
+
+
+def _step_cell(comparison: Comparison, step: str) -> str:
+    if step not in [row.name for row in comparison.rows]:
+        outcomes = [missing.outcome for missing in comparison.not_measured if missing.name == step]
+        return outcomes[0] if outcomes else _format.MISSING
+    wall = _time(comparison.row(step).median_s)
+    if step == comparison.baseline:
+        return f"{wall} (baseline)"
+    ratio = comparison.speedup(step).wall
+    return f"{wall}, {ratio.verdict} {ratio.interval}"
+
+
+def _time(time_s: float | None) -> str:
+    return _format.MISSING if time_s is None else _format.seconds(time_s)
+
+
+def _table(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    return Table(name=name, columns=tuple(columns), cells=tuple(tuple(row) for row in rows))
+
+
+def _machine_row(label: str, recording: Recording) -> list[str]:
+    """What is known of a recording's machine; where its scripts differ, all values."""
+    machines = [script.environment for script in recording.scripts.values()]
+
+    def every(field: str) -> str:
+        values = sorted({str(getattr(m, field)) for m in machines if getattr(m, field) is not None})
+        return ", ".join(values) or _format.MISSING
+
+    memory = sorted({_format.byte_count(m.memory_bytes) for m in machines if m.memory_bytes is not None})
+    dates = sorted({m.date[:10] for m in machines}) or [_format.MISSING]
+    shown = [every("torch"), every("cuda"), every("driver"), every("cpu")]
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return [
+        label,
+        every("device_name"),
+        ", ".join(memory) or _format.MISSING,
+        *shown,
+        when,
+        every("commit"),
+        str(len(recording.scripts)),
+    ]
+
+
+def _section(name: str, title: str, content: Sequence[nodes.Node]) -> nodes.section:
+    return nodes.section("", nodes.title(title, title), *content, ids=[nodes.make_id(name)], names=[name])
+
+
+def _draw(results: Mapping[str, Result], ink: str, path: Path) -> None:
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    from optimbench import figures
+
+    settings: dict[Any, str] = dict.fromkeys(_INKED, ink) | {"svg.hashsalt": "optimbench", "legend.labelcolor": ink}
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        # A name may hold a character that the font lacks; it is then drawn as a box.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        figure = Figure(figsize=(7, 1.2 + 0.45 * _n_rows(results)), layout="constrained")
+        FigureCanvasSVG(figure)
+        figures.draw_devices(results, figure.add_subplot())
+        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
+
+
+def _n_rows(results: Mapping[str, Result]) -> int:
+    """How many rows the figure has, within what a page can show."""
+    steps = {row.name for result in results.values() if isinstance(result, Comparison) for row in result.rows}
+    return min(30, max(len(steps), len(results), 2))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register."""
+    app.add_directive("recorded-results", RecordedResults)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
