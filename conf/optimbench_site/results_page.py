@@ -1,5 +1,6 @@
 """The page of all results: one table and one figure an experiment, across this build and all recordings."""
 
+import ast
 import hashlib
 import os
 import warnings
@@ -31,13 +32,14 @@ class RecordedResults(SphinxDirective):
         self.env.note_reread()
         own = this_build(self.env.srcdir, self.config)
         stored = stored_recordings(self.env.srcdir)
-        sections = [_section("machines", "Machines", self._machines(own, stored))]
+        sections = [_section("machines", nodes.Text("Machines"), self._machines(own, stored))]
         pages = sorted(pages_with_results(self.env.srcdir, self.config))
         return [*sections, *[self._script(docname, own, stored) for docname in pages]]
 
     def _machines(self, own: Recording, stored: Sequence[Recording]) -> list[nodes.Node]:
-        rows = [_machine_row(THIS_BUILD, own), *[_machine_row(each.label, each) for each in stored]]
-        headers = ["machine", "device", "memory", "torch", "CUDA", "driver", "processor", "dates", "commits", "scripts"]
+        here = f"{THIS_BUILD}: {own.label}" if own.scripts else THIS_BUILD
+        rows = [_machine_row(here, own), *[_machine_row(each.label, each) for each in stored]]
+        headers = ["machine", "memory", "torch", "CUDA", "driver", "processor", "dates", "commits", "scripts"]
         table = _format.html_table(headers, rows, "Machines and versions")
         files = nodes.bullet_list()
         up = "../" * self.env.docname.count("/")
@@ -61,8 +63,12 @@ class RecordedResults(SphinxDirective):
 
     def _script(self, docname: str, own: Recording, stored: Sequence[Recording]) -> nodes.section:
         script = Path(docname).name
+        source = Path(self.env.srcdir) / self.config.sphinx_gallery_conf["examples_dirs"]
+        title = _title(source / Path(docname).relative_to(self.config.sphinx_gallery_conf["gallery_dirs"]))
         variables = dict.fromkeys(name for each in (own, *stored) for name in each.results.get(script, {}))
-        content: list[nodes.Node] = [nodes.paragraph("", "", self._link(docname))]
+        where = nodes.paragraph("", "The tutorial: ")
+        where += self._link(docname)
+        content: list[nodes.Node] = [where]
         earlier = [
             each.label
             for each in stored
@@ -75,8 +81,8 @@ class RecordedResults(SphinxDirective):
         for variable in variables:
             shown = self._experiment(script, variable, own, stored)
             if shown:
-                content.append(_section(f"{script}-{variable}", variable, shown))
-        return _section(script, script, content)
+                content.append(_section(f"{script}-{variable}", nodes.literal("", variable), shown))
+        return _section(script, nodes.Text(title), content)
 
     def _link(self, docname: str) -> nodes.Node:
         """A link to the tutorial, by its title."""
@@ -177,7 +183,6 @@ def _machine_row(label: str, recording: Recording) -> list[str]:
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return [
         label,
-        every("device_name"),
         ", ".join(memory) or _format.MISSING,
         *shown,
         when,
@@ -186,8 +191,14 @@ def _machine_row(label: str, recording: Recording) -> list[str]:
     ]
 
 
-def _section(name: str, title: str, content: Sequence[nodes.Node]) -> nodes.section:
-    return nodes.section("", nodes.title(title, title), *content, ids=[nodes.make_id(name)], names=[name])
+def _section(name: str, title: nodes.Node, content: Sequence[nodes.Node]) -> nodes.section:
+    return nodes.section("", nodes.title("", "", title), *content, ids=[nodes.make_id(name)], names=[name])
+
+
+def _title(script: Path) -> str:
+    """The title of a tutorial: the first line of its docstring."""
+    words = ast.get_docstring(ast.parse(script.with_suffix(".py").read_text(encoding="utf-8"))) or script.name
+    return words.splitlines()[0]
 
 
 def _draw(results: Mapping[str, Result], ink: str, path: Path) -> None:

@@ -122,7 +122,7 @@ warm_up
 # Timing, the usual way
 # ---------------------
 # The helper that many tutorials use. ``Timer`` waits for the device, ``blocked_autorange`` finds how many calls make a
-# block and repeats blocks until 0.2 s are filled. We print the number of blocks too.
+# block and repeats blocks until a fixed time is filled. We print the number of blocks too.
 from torch.utils import benchmark
 
 

@@ -165,7 +165,7 @@ except ValueError as error:
     print(f"ValueError: {error}")
 
 # %%
-# **One tensor for two optimizers.** Both schedulers change it in place, so it changes twice as fast.
+# **One tensor for two optimizers.** Both schedulers change it in place, so it changes twice in every step.
 shared = on_device(1.0)
 optimizers = [torch.optim.Adam(make_parameters(), lr=shared) for _ in range(2)]
 schedulers = [

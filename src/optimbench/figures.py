@@ -131,7 +131,7 @@ def _draw_times(rows: Sequence[Measurement], ax: Axes) -> None:
             )
     _name_rows(ax, [row.name for row in rows])
     ax.set_xlabel(f"time of one step [{unit}]")
-    ax.margins(x=0.15)
+    _leave_room(ax, [time_s / size_s for time_s in known_s], is_log=is_log)
     if len(series) > 1:
         ax.legend(frameon=False, loc="best")
 
@@ -169,7 +169,7 @@ def _draw_values(labels: Sequence[str], values: Sequence[float], what: str, ax: 
         ax.annotate(f"{value:.3g}", (value, place), (5, 0), textcoords="offset points", va="center", fontsize="small")
     _name_rows(ax, labels)
     ax.set_xlabel(what)
-    ax.margins(x=0.15)
+    _leave_room(ax, values, is_log=is_log)
 
 
 def _draw_compiles(log: RecompileLog, ax: Axes) -> None:
@@ -199,6 +199,14 @@ def _set_scale(ax: Axes, values: Sequence[float]) -> bool:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())
     return True
+
+
+def _leave_room(ax: Axes, values: Sequence[float], *, is_log: bool) -> None:
+    """Leave room for the labels behind the values; bars start at zero."""
+    if is_log:
+        ax.margins(x=0.15)
+    else:
+        ax.set_xlim(0, 1.2 * max(values) or 1)
 
 
 def _name_rows(ax: Axes, names: Sequence[str]) -> None:
