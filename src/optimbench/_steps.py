@@ -57,6 +57,8 @@ def describe_failure(error: Exception) -> str:
     missing = missing_compiler(error)
     if missing is not None:
         return str(missing)
+    # What a compiler raises wraps the cause, whose own first line says more.
+    error = getattr(error, "inner_exception", None) or error
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 

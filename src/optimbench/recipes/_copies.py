@@ -37,7 +37,7 @@ def copy_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     optimizer.state_dict()
     memo: dict[int, Any] = {}
     for parameter in parameters_of(optimizer):
-        twin = parameter.detach().clone(memory_format=torch.preserve_format)
+        twin = parameter.detach().clone()
         twin = torch.nn.Parameter(twin, requires_grad=parameter.requires_grad)
         if parameter.grad is not None:
             twin.grad = parameter.grad.detach().clone()

@@ -100,9 +100,9 @@ class FlatBuffer:
         """Give every parameter, and its gradient, memory of its own again."""
         for member in self.members:
             parameter = member.parameter
-            parameter.data = parameter.detach().clone(memory_format=torch.preserve_format)
+            parameter.data = parameter.detach().clone()
             if parameter.grad is not None:
-                parameter.grad = parameter.grad.clone(memory_format=torch.preserve_format)
+                parameter.grad = parameter.grad.clone()
 
     def is_uniform(self, states: Mapping[torch.Tensor, Mapping[str, Any]]) -> bool:
         """Whether the scalars of the state are equal among the parameters, so that one of each can stand for all."""

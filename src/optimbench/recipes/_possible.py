@@ -73,8 +73,9 @@ def learning_rate_problems(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
     groups = [group for group in optimizer.param_groups if isinstance(group.get("lr"), torch.Tensor)]
     if len({id(group["lr"]) for group in groups}) < len(groups):
         said.append(
-            "one lr tensor is shared by several param groups, and a scheduler changes it in place once for each of"
-            " them: give every group a tensor of its own"
+            "one lr tensor is shared by several param groups, so they cannot have rates of their own, and a scheduler"
+            " that changes it in place for each of them can apply its decay more than once: give every group a tensor"
+            " of its own"
         )
     slow = [group for group in groups if "capturable" in group and not group["capturable"] and not group.get("fused")]
     if any(group.get("foreach") for group in slow):

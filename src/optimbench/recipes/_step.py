@@ -162,14 +162,16 @@ class Step:
         if all(parameter.grad is None for parameter in parameters_of(self.optimizer)):
             raise NoGradientError("no parameter has a gradient; call backward() before the first step")
         recipe = recipe_named(self.recipe)
-        worker = Worker(self.optimizer, recipe, self._backend)
         graphs = counters["stats"]["unique_graphs"]
+        worker = None
         try:
+            worker = Worker(self.optimizer, recipe, self._backend)
             # With suppress_errors a failed compile would pass for a compiled step.
             with torch._dynamo.config.patch(suppress_errors=False):
                 worker.update()
         except Exception as error:
-            worker.undo()
+            if worker is not None:
+                worker.undo()
             self._detach()
             missing = missing_compiler(error)
             if missing is not None:

@@ -69,7 +69,8 @@ class Worker:
                         self._user.state[parameter] = adopted_state(state[parameter], group, parameter)
             else:
                 for buffer in self._buffers[index]:
-                    self._user.state.update(buffer.unpack_state(state.get(buffer.values, {}), group))
+                    if buffer.values in state:
+                        self._user.state.update(buffer.unpack_state(state[buffer.values], group))
 
     def zero_gradients(self) -> None:
         """Set all gradients to zero where they are."""
