@@ -196,6 +196,24 @@ def test_a_step_that_raises_is_a_row_without_a_time() -> None:
     assert "broken" in str(compared)
 
 
+def test_a_step_that_raises_while_it_is_timed_leaves_the_other_rows() -> None:
+    clock = FakeClock()
+    takes_time = clock.step(0.01)
+    calls = itertools.count()
+
+    def broken() -> None:
+        takes_time()
+        if next(calls) > 20:
+            raise MemoryError("no memory left")
+
+    steps = {"a": clock.step(0.01), "broken": broken, "b": clock.step(0.02)}
+    compared = ob.compare(steps, baseline="a", device="cpu", clock=clock)
+    assert [(row.name, row.n_blocks) for row in compared.rows] == [("a", 20), ("b", 20)]
+    assert compared.not_measured[0].reason == "MemoryError: no memory left"
+    with pytest.raises(MemoryError):
+        ob.measure(broken, name="broken", device="cpu", clock=clock)
+
+
 def test_a_baseline_that_raises_ends_the_comparison() -> None:
     with pytest.raises(ZeroDivisionError):
         ob.compare({"a": lambda: 1 / 0, "b": lambda: None}, baseline="a")
@@ -311,19 +329,19 @@ def test_with_a_cold_cache_only_the_steps_own_time_counts() -> None:
 
 
 def test_the_wall_time_on_a_cpu_is_that_of_a_plain_loop() -> None:
-    # A wait of known length: what a busy test machine adds to it hits both ways of timing alike.
     def step() -> None:
         end = time.perf_counter() + 0.002
         while time.perf_counter() < end:
             pass
 
-    measured = ob.measure(step, name="loop", device="cpu", min_run_time_s=0.5)
+    # Short blocks, and the fastest of each: a busy test machine interrupts some of them, whoever takes the time.
+    measured = ob.measure(step, name="loop", device="cpu", min_run_time_s=0.2)
     calls_s = []
     for _ in range(100):
         start = time.perf_counter()
         step()
         calls_s.append(time.perf_counter() - start)
-    assert measured.median_s == pytest.approx(sorted(calls_s)[50], rel=0.03)
+    assert min(measured.block_times_s) == pytest.approx(min(calls_s), rel=0.03)
 
 
 @needs_cuda

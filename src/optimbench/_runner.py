@@ -79,7 +79,11 @@ class Runner:
         self._timer = Timer("step()", globals={"step": step}, timer=self._clock, num_threads=self._num_threads)
         self._cold_calls = ColdCalls(self.device) if cold_cache else None
         self.calls_per_block = 1
+        self.call_s = 1.0
+        self.failure: Exception | None = None
         self.others_share: float | None = None
+        self._kernels: tuple[float, float] | None = None
+        self._peak_extra_bytes: int | None = None
         self._warm_up_times_s: list[float] = []
         self._block_times_s: list[float] = []
         self._block_host_times_s: list[float] = []
@@ -106,13 +110,22 @@ class Runner:
         finally:
             torch.set_num_threads(threads)
 
-    def estimate_call_s(self) -> float:
-        """Seconds a call takes about, to choose the size of a block; with a cold cache, writing over it included."""
-        if self._cold_calls is not None:
+    def attempt(self, take: Callable[[], None]) -> None:
+        """Take a sample, unless the step has failed before; where it fails now, keep why."""
+        if self.failure is None:
+            try:
+                take()
+            except Exception as error:  # noqa: BLE001 - a step may raise anything, for example when memory runs out.
+                self.failure = error
+
+    def estimate(self) -> None:
+        """Find out about how long a call takes, to choose the size of a block; flushing a cache is part of it."""
+        if self._cold_calls is None:
+            self.call_s = self._timer.timeit(2).median
+        else:
             start = self._clock()
             self._cold_calls.mean_s(self.step, 2, self._clock)
-            return max((self._clock() - start) / 2, 1e-9)
-        return self._timer.timeit(2).median
+            self.call_s = max((self._clock() - start) / 2, 1e-9)
 
     def take_block(self) -> None:
         """Time one block of calls, and on a GPU a few launches."""
@@ -126,13 +139,16 @@ class Runner:
             self._block_host_times_s.append(_stats.median([self._launch_s() for _ in range(_HOST_CALLS)]))
         self._compiles_while_timed += _compile_count() - compiles
 
-    def result(self) -> Measurement:
-        """The measurement, once all blocks are taken; on a GPU a profile and the memory are taken here."""
-        kernel_time_s = kernel_count = peak_extra_bytes = host_time_s = None
+    def take_profile(self) -> None:
+        """Profile the kernels and watch the memory, on a GPU."""
         if self.device.type == "cuda":
-            host_time_s = _stats.median(self._block_host_times_s)
-            kernel_time_s, kernel_count = kernel_times(self.step, _PROFILED_CALLS)
-            peak_extra_bytes = _peak_extra_bytes(self.step, self.device)
+            self._kernels = kernel_times(self.step, _PROFILED_CALLS)
+            self._peak_extra_bytes = _peak_extra_bytes(self.step, self.device)
+
+    def result(self) -> Measurement:
+        """The measurement, once all blocks and the profile are taken."""
+        host_time_s = _stats.median(self._block_host_times_s) if self._block_host_times_s else None
+        kernel_time_s, kernel_count = self._kernels or (None, None)
         return Measurement(
             name=self.name,
             device=self.device.type,
@@ -149,7 +165,7 @@ class Runner:
             host_time_s=host_time_s,
             kernel_time_s=kernel_time_s,
             kernel_count=kernel_count,
-            peak_extra_bytes=peak_extra_bytes,
+            peak_extra_bytes=self._peak_extra_bytes,
             warnings=tuple(self._warnings()),
         )
 
@@ -204,19 +220,22 @@ def take_rounds(runners: Sequence[Runner], min_run_time_s: float, *, seed: int) 
     """Time one block of every step in each round, in an order drawn anew, until each has its time.
 
     Blocks are as long as it takes to spread `min_run_time_s` over the rounds. The two calls that the timer makes
-    before it starts its clock count as spent: they bring back the caches that the other steps have used.
+    before it starts its clock count as spent: they bring back the caches that the other steps have used. A step that
+    raises keeps the error as its `failure` and is left out of the rounds that follow.
     """
-    call_times_s = [runner.estimate_call_s() for runner in runners]
-    rounds = min(_rounds(call_s, min_run_time_s) for call_s in call_times_s)
-    for runner, call_s in zip(runners, call_times_s, strict=True):
-        runner.calls_per_block = max(1, int(min_run_time_s / rounds / call_s) - _UNTIMED_CALLS)
+    for runner in runners:
+        runner.attempt(runner.estimate)
+    rounds = min((_rounds(r.call_s, min_run_time_s) for r in runners if r.failure is None), default=0)
+    for runner in runners:
+        runner.calls_per_block = max(1, int(min_run_time_s / max(rounds, 1) / runner.call_s) - _UNTIMED_CALLS)
     order = np.random.default_rng(seed)
     load = LoadMeter()
     for _ in range(rounds):
         for index in order.permutation(len(runners)):
-            runners[index].take_block()
+            runners[index].attempt(runners[index].take_block)
     for runner in runners:
         runner.others_share = load.others_share()
+        runner.attempt(runner.take_profile)
 
 
 def kernel_times(step: Step, calls: int) -> tuple[float, float]:
@@ -224,7 +243,8 @@ def kernel_times(step: Step, calls: int) -> tuple[float, float]:
 
     From `torch.profiler` (CUPTI): the sum over the activities of a device, so gaps between them do not count.
     """
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+    # acc_events only keeps torch from warning that it could clear events which are never cleared here.
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as profiled:
         for _ in range(calls):
             step()
         torch.cuda.synchronize()

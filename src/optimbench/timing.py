@@ -67,6 +67,8 @@ def measure(
     _check_run_time(min_run_time_s)
     runner.warm_up()
     take_rounds([runner], min_run_time_s, seed=0)
+    if runner.failure is not None:
+        raise runner.failure
     return runner.result()
 
 
@@ -123,24 +125,27 @@ def compare(
         raise InvalidArgumentError(f"baseline {baseline!r} is not among the steps {list(steps)}")
     _check_run_time(min_run_time_s)
     runners = [Runner(step, name, device, num_threads, clock, cold_cache=cold_cache) for name, step in steps.items()]
-    measurable, not_measured = [], []
+    not_measured = []
     for runner in runners:
         difference = check(runner.name) if check is not None and runner.name != baseline else None
-        if difference is not None:
-            not_measured.append(NotMeasured(name=runner.name, outcome="different result", reason=difference))
-            continue
-        try:
-            runner.warm_up()
-        except Exception as error:
-            # Whatever a compiler raises becomes a row of the result.
-            if runner.name == baseline:
-                raise
-            not_measured.append(NotMeasured(name=runner.name, outcome="failed", reason=describe_failure(error)))
+        if difference is None:
+            runner.attempt(runner.warm_up)
         else:
-            measurable.append(runner)
-    take_rounds(measurable, min_run_time_s, seed=seed)
+            not_measured.append(NotMeasured(name=runner.name, outcome="different result", reason=difference))
+    refused = {step.name for step in not_measured}
+    runners = [runner for runner in runners if runner.name not in refused]
+    take_rounds([runner for runner in runners if runner.failure is None], min_run_time_s, seed=seed)
+    for runner in runners:
+        if runner.failure is not None:
+            if runner.name == baseline:
+                raise runner.failure
+            reason = describe_failure(runner.failure)
+            not_measured.append(NotMeasured(name=runner.name, outcome="failed", reason=reason))
     return compare_measurements(
-        [runner.result() for runner in measurable], baseline=baseline, not_measured=not_measured, seed=seed
+        [runner.result() for runner in runners if runner.failure is None],
+        baseline=baseline,
+        not_measured=not_measured,
+        seed=seed,
     )
 
 
