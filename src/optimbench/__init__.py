@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from optimbench.errors import RecipeError as RecipeError
     from optimbench.errors import RecordingError as RecordingError
     from optimbench.errors import StaleGradientError as StaleGradientError
+    from optimbench.limits import bytes_per_step as bytes_per_step
+    from optimbench.limits import cache_note as cache_note
+    from optimbench.limits import copy_bandwidth as copy_bandwidth
+    from optimbench.limits import floor_s as floor_s
+    from optimbench.recipes import Sameness as Sameness
+    from optimbench.recipes import Step as Step
+    from optimbench.recipes import build_step as build_step
+    from optimbench.recipes import check_sameness as check_sameness
+    from optimbench.recipes import copy_optimizer as copy_optimizer
+    from optimbench.recipes import possible_recipes as possible_recipes
+    from optimbench.recipes import why_not as why_not
     from optimbench.recompiles import Capture as Capture
     from optimbench.recompiles import capture_recompiles as capture_recompiles
     from optimbench.recordings import RecordedScript as RecordedScript
@@ -42,6 +53,8 @@ if TYPE_CHECKING:
     from optimbench.results import Table as Table
     from optimbench.timing import compare as compare
     from optimbench.timing import measure as measure
+    from optimbench.workloads import Workload as Workload
+    from optimbench.workloads import make_parameters as make_parameters
 
 _MODULE_OF = {
     **dict.fromkeys(["PickedDevice", "pick_device", "require_cuda"], "devices"),
@@ -78,6 +91,11 @@ _MODULE_OF = {
         ],
         "results",
     ),
+    **dict.fromkeys(
+        ["Sameness", "Step", "build_step", "check_sameness", "copy_optimizer", "possible_recipes", "why_not"], "recipes"
+    ),
+    **dict.fromkeys(["bytes_per_step", "cache_note", "copy_bandwidth", "floor_s"], "limits"),
+    **dict.fromkeys(["Workload", "make_parameters"], "workloads"),
     **dict.fromkeys(["compare", "measure"], "timing"),
 }
 
