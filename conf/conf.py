@@ -57,7 +57,10 @@ sphinx_gallery_conf = {
     "examples_dirs": "../gallery",
     "gallery_dirs": "tutorials",
     "filename_pattern": r"/plot_\d\d_",
-    "subsection_order": ["../gallery/start", "*"],
+    "subsection_order": [
+        f"../gallery/{section}" for section in ("start", "measure", "make_it_fast", "keep_it_compiled", "use_it")
+    ]
+    + ["*"],
     "within_subsection_order": "FileNameSortKey",
     "nested_sections": True,
     "abort_on_example_error": True,
