@@ -3,6 +3,7 @@
 With `--no-venv` the sessions run in the Python that runs nox and install nothing, for images that have torch already.
 """
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -29,6 +30,23 @@ def install(session: nox.Session, *groups: str) -> None:
     session.env.update(ENVIRONMENT)
     if session.venv_backend != "none":
         session.install(*nox.project.dependency_groups(PYPROJECT, *groups), "-e", ".")
+
+
+def build_site(session: nox.Session, target: Path, *options: str) -> None:
+    """Build the site from nothing, executing every tutorial; only a complete one replaces what is there."""
+    fresh, old = target.with_name(f"{target.name}.new"), target.with_name(f"{target.name}.old")
+    for folder in [*GENERATED, fresh, old]:
+        shutil.rmtree(folder, ignore_errors=True)
+    words = ["-W", "-n", "-c", "conf", "-d", "build/doctrees", *options]
+    session.run("python", "-m", "sphinx", *words, "docs", str(fresh))
+    # An example that ends the process takes Sphinx with it, whatever its exit status says.
+    if not (fresh / "objects.inv").is_file():
+        session.error("Sphinx ended without a site: a tutorial must have ended the process")
+    if target.exists():
+        target.rename(old)
+    fresh.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+    session.log(f"The site is {target / 'index.html'}")
 
 
 @nox.session
@@ -60,20 +78,41 @@ def docs(session: nox.Session) -> None:
         session.error(f"unknown arguments {sorted(unknown)} (expected --require-cuda or none)")
     if session.posargs:
         session.run("python", "-c", "import optimbench; print(optimbench.require_cuda())")
-    fresh, old = SITE.with_name("html.new"), SITE.with_name("html.old")
-    for folder in [*GENERATED, fresh, old]:
-        shutil.rmtree(folder, ignore_errors=True)
-    options = ["-W", "-n", "-c", "conf", "-d", "build/doctrees"]
-    session.run("python", "-m", "sphinx", *options, "docs", str(fresh))
-    # An example that ends the process takes Sphinx with it, whatever its exit status says.
-    if not (fresh / "objects.inv").is_file():
-        session.error("Sphinx ended without a site: a tutorial must have ended the process")
-    # Only a complete site replaces the one before it.
-    if SITE.exists():
-        SITE.rename(old)
-    fresh.rename(SITE)
-    shutil.rmtree(old, ignore_errors=True)
-    session.log(f"The site is {SITE / 'index.html'}")
+    build_site(session, SITE)
+
+
+@nox.session
+def record(session: nox.Session) -> None:
+    """Run all tutorials and store the results as this machine's recording; `-- --help` lists the options."""
+    install(session, "docs")
+    command = ["python", "conf/record.py", *session.posargs]
+    session.run(*command)
+    # Not the site: prose may ask for values that are only now being recorded.
+    target = ROOT / "build" / "record"
+    if not {"-h", "--help"} & set(session.posargs):
+        only = [name for option, name in itertools.pairwise(session.posargs) if option == "--only"]
+        pattern = rf"/({'|'.join(only)})\.py" if only else r"/plot_\d\d_"
+        options = ["-D", "optimbench_recording=1", "-D", f"sphinx_gallery_conf.filename_pattern={pattern}"]
+        build_site(session, target, *options)
+        session.run(*command, "--results", str(target / "results.json"))
+
+
+@nox.session(default=False)
+def wheelhouse(session: nox.Session) -> None:
+    """Collect wheels for a machine without network, torch left out; `-- 3.12` names its Python."""
+    [version] = session.posargs or ["3.12"]
+    target = ROOT / "build" / "wheelhouse"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    needed = [*PYPROJECT["project"]["dependencies"], *nox.project.dependency_groups(PYPROJECT, "docs", "test")]
+    needed = [requirement for requirement in needed if not requirement.startswith("torch")]
+    (target / "requirements.txt").write_text("\n".join(needed) + "\n")
+    # From the newest to the oldest glibc whose wheels the machine may run.
+    tags = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 24, 17, 12, 5)]
+    platforms = [word for tag in [*tags, "manylinux2014_x86_64"] for word in ("--platform", tag)]
+    options = ["--only-binary=:all:", "--python-version", version, *platforms, "-c", "constraints.txt"]
+    session.run("python", "-m", "pip", "download", *options, "-d", str(target), "-r", str(target / "requirements.txt"))
+    session.log(f"There: python -m pip install --no-index --find-links {target.name} -r {target.name}/requirements.txt")
 
 
 @nox.session
