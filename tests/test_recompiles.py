@@ -68,9 +68,7 @@ def captured(step: Callable[[], object], n_steps: int = N_STEPS) -> RecompileLog
     graphs_before = dynamo_utils.counters["stats"]["unique_graphs"]
     with capture_recompiles() as capture:
         known = dynamo_utils.get_compilation_metrics()
-        watched = capture.watch(step)
-        for _ in range(n_steps):
-            watched()
+        run_steps(capture.watch(step), n_steps)
         new = [m for m in dynamo_utils.get_compilation_metrics() if all(m is not old for old in known)]
     log = capture.log
     assert log.calls == n_steps
@@ -85,6 +83,11 @@ def assert_tells_nothing_of_the_machine(log: RecompileLog) -> None:
         assert not re.search(r"(?<![\w.<:/])/[\w.-]+/", shown), shown
         assert not re.search(r"0x[0-9a-f]{6,}|\b\d{9,}\b(?!\.)", re.sub(r"\d*\.\d+", "", shown)), shown
         assert str(Path.home().name) == "root" or Path.home().name not in shown
+
+
+def run_steps(step: Callable[[], object], n_steps: int) -> None:
+    for _ in range(n_steps):
+        step()
 
 
 def counts(log: RecompileLog) -> tuple[int, int]:
@@ -208,6 +211,34 @@ def test_past_the_limit_torch_still_uses_the_compiles_that_fit() -> None:
     assert log.over_limit == ("scale",)
     assert log.eager_since_call == LIMIT + 1
     assert n_compiled_runs == 2 * LIMIT
+
+
+def test_the_limit_is_the_one_in_force_when_it_was_passed() -> None:
+    step = step_and_schedule_in_one(torch.optim.Adam(parameters(), lr=0.01, foreach=True), LIKE_INDUCTOR)
+    with capture_recompiles() as capture, torch._dynamo.config.patch(recompile_limit=2):
+        for _ in range(4):
+            step()
+    assert counts(capture.log) == (2, 1)
+    assert capture.log.recompile_limit == 2
+    assert capture.log.limit_hit
+
+
+def test_a_recompile_that_ends_in_a_graph_break_is_none() -> None:
+    @torch.compile(backend="eager")
+    def add_twice(x: torch.Tensor, interrupted: bool) -> torch.Tensor:
+        for _ in range(2):
+            x = x + 1
+            if interrupted:
+                torch._dynamo.graph_break()
+        return x
+
+    with capture_recompiles() as capture:
+        add_twice(torch.ones(2), False)
+        add_twice(torch.ones(2), True)
+        torch.compiler.reset()  # Torch does not try again by itself.
+        add_twice(torch.ones(2), True)
+    assert counts(capture.log) == (1, 0)
+    assert [broken.count for broken in capture.log.graph_breaks] == [2]
 
 
 def with_closure(optimizer: Optimizer) -> Callable[[], torch.Tensor]:
@@ -424,6 +455,29 @@ class TestManyOptimizers:
         assert not log.limit_hit
 
 
+def test_a_new_value_is_not_taken_from_a_compile_after_a_reset() -> None:
+    """Torch numbers its compiles from the start then, and the numbers say nothing of those before."""
+
+    def run(lr: float, n_steps: int) -> None:
+        optimizer = torch.optim.SGD(parameters(), lr=lr)
+        step, scheduler = compiled(optimizer, LIKE_INDUCTOR), lr_scheduler.ExponentialLR(optimizer, 0.5)
+        for _ in range(n_steps):
+            step()
+            scheduler.step()
+
+    with capture_recompiles() as capture:
+        run(0.1, 2)
+        torch.compiler.reset()
+        run(0.8, 3)
+    assert [c.reasons for c in capture.log.compilations] == [
+        (),
+        ("lr of param group 0 changed: compiled for 0.1",),
+        (),
+        ("lr of param group 0 changed from 0.8 to 0.4",),
+        ("lr of param group 0 changed: compiled for 0.4",),
+    ]
+
+
 def without_durations(log: RecompileLog) -> RecompileLog:
     compilations = tuple(msgspec.structs.replace(c, duration_s=None) for c in log.compilations)
     return msgspec.structs.replace(log, compilations=compilations)
@@ -452,8 +506,10 @@ def test_more_compiles_than_torch_keeps_are_all_counted() -> None:
         torch.compiler.reset()
         double(torch.ones(2))
 
-    log = captured(fresh, kept + 10)
-    assert counts(log) == (kept + 10, 0)
+    with capture_recompiles() as capture:
+        for _ in range(kept + 10):
+            fresh()
+    assert counts(capture.log) == (kept + 10, 0)
     assert dynamo_utils._compilation_metrics.maxlen == kept
     assert len(dynamo_utils.get_compilation_metrics()) == kept
 
@@ -578,6 +634,17 @@ class TestFailures:
         assert "fell back to eager" in log.not_compiled
         assert all(c.failure.startswith("fell back to eager: BackendCompilerFailed") for c in log.compilations)
 
+    def test_a_recompile_that_torch_is_told_to_refuse_names_the_function(self) -> None:
+        step = step_and_schedule_in_one(torch.optim.Adam(parameters(), lr=0.01), "eager")
+        refusing = torch._dynamo.config.patch(error_on_recompile=True)
+        with pytest.raises(torch._dynamo.exc.RecompileError), refusing, capture_recompiles() as capture:
+            run_steps(step, 3)
+        assert counts(capture.log) == (1, 0)
+        refused = capture.log.compilations[-1]
+        assert (refused.function, refused.location) == ("step", capture.log.compilations[0].location)
+        assert refused.failure.startswith("RecompileError: Recompiling function step in torch/optim/adam.py")
+        assert "1 more failed to compile" in capture.log.summary
+
     def test_fullgraph_fails_at_the_break_that_every_optimizer_makes(self) -> None:
         step = compiled(torch.optim.Adam(parameters()), fullgraph=True)
         with pytest.raises(torch._dynamo.exc.Unsupported), capture_recompiles() as capture:
@@ -693,6 +760,7 @@ class TestTheBlock:
             pass
 
     def test_graph_breaks_are_counted_as_torch_does(self) -> None:
+        captured(compiled(torch.optim.Adam(parameters())))
         before = Counter(dynamo_utils.counters["graph_break"])
         log = captured(compiled(torch.optim.Adam(parameters())))
         after = Counter(dynamo_utils.counters["graph_break"])

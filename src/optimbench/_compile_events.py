@@ -121,18 +121,18 @@ def build_log(
         over_limit=tuple(dict.fromkeys(_name(_frame_of(events, index).name) for index in past_limit)),
         eager_since_call=min(since, default=None),
         calls=calls,
-        graph_breaks=_graph_breaks(breaks),
+        graph_breaks=_graph_breaks(events, breaks),
         not_compiled="" if with_graph else _why_not(events, breaks, switched_off=switched_off),
     )
 
 
 def _compilation(events: Sequence[Event], index: int) -> Compilation:
-    event = events[index]
+    event, code = events[index], _frame_of(events, index)
     guard = _guards.parse(event.recompile_reason) if event.recompile_reason else None
     failure = _describe_failure(event) if event.failed else ""
     return Compilation(
-        function=_name(event.name),
-        location=f"{_guards.shorten_path(event.filename)}:{event.line}",
+        function=_name(code.name),
+        location=f"{_guards.shorten_path(code.filename)}:{code.line}",
         is_recompile=guard is not None,
         duration_s=event.duration_s,
         reasons=(guard.told(_value_compiled_for(events, index, guard.subject)),) if guard else (),
@@ -155,10 +155,10 @@ def _value_compiled_for(events: Sequence[Event], index: int, subject: str) -> st
 
 
 def _frame_of(events: Sequence[Event], index: int) -> Event:
-    """The last compile of the frame that passed the limit: torch does not name the code then, only its number."""
+    """The event that names the code: where torch refuses to compile, it gives the frame's number alone."""
     frame = events[index].compile_id.rpartition("/")[0]
-    earlier = (event for event in reversed(events[:index]) if event.compile_id.rpartition("/")[0] == frame)
-    return next((event for event in earlier if event.name), events[index])
+    same_frame = (event for event in reversed(events[: index + 1]) if event.compile_id.rpartition("/")[0] == frame)
+    return next((event for event in same_frame if event.name), events[index])
 
 
 def _name(code_name: str) -> str:
@@ -192,10 +192,16 @@ def _break_in_words(reason: str) -> str:
     return _first_line(reason) + (f" ({about})" if about else "")
 
 
-def _graph_breaks(breaks: dict[str, int]) -> tuple[GraphBreak, ...]:
+def _graph_breaks(events: Sequence[Event], breaks: dict[str, int]) -> tuple[GraphBreak, ...]:
     counts: collections.Counter[str] = collections.Counter()
     for reason, count in breaks.items():
         counts[_break_in_words(reason)] += count
+    # Where torch cannot resume after a break, it runs the whole frame eagerly and does not count that as a break.
+    counted = set(counts)
+    for event in events:
+        reason = _break_in_words(event.failure)
+        if event.failure_type in _SOFT_FAILURES and not event.passed_limit and reason not in counted:
+            counts[reason] += 1
     return tuple(GraphBreak(reason=reason, count=count) for reason, count in counts.items())
 
 

@@ -81,14 +81,14 @@ class Capture:
 
         @functools.wraps(step)
         def watched(*args: P.args, **kwargs: P.kwargs) -> T:
-            if self._log is not None or self._calls is None:
+            if self._log is not None:
                 return step(*args, **kwargs)
             self._collect(None)
-            self._calls += 1
+            self._calls = call = (self._calls or 0) + 1
             try:
                 return step(*args, **kwargs)
             finally:
-                self._collect(self._calls)
+                self._collect(call)
 
         return watched
 
@@ -100,9 +100,7 @@ class Capture:
             # Kept, so that no later entry can have the same id.
             self._seen.append(metrics)
             self._seen_ids.add(id(metrics))
-            # A backward pass and work at run time (autotuning, recording a CUDA graph) are no frames.
-            if metrics.is_forward is not False and not metrics.is_runtime:
-                self._events.append(Event.of(metrics, call))
+            self._events.append(Event.of(metrics, call))
 
     def _finish(self) -> None:
         self._collect(None)

@@ -37,7 +37,7 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
-    """A place where torch.compile left the graph, and how often.
+    """A reason for which torch.compile left the graph or ran a whole frame eagerly, and how often.
 
     Attributes:
         reason: In torch's words, first line, without paths.
