@@ -102,7 +102,7 @@ class RecordedResults(SphinxDirective):
         first = next(iter(results.values()))
         if isinstance(first, Environment):  # The machines have a table of their own.
             return []
-        if isinstance(first, Table):
+        if not isinstance(first, Comparison | Measurement | RecompileLog | Bandwidth):
             return result_tabs(script, variable, own, stored)
         table = across_devices(results)
         raw = nodes.raw("", table._repr_html_(), format="html")

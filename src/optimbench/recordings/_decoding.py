@@ -3,26 +3,24 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 
+from optimbench.environment import Environment
 from optimbench.errors import RecordingError
 from optimbench.recordings._checks import check_comparison, check_date, check_values
-from optimbench.recordings._recording import (
-    FORMAT_VERSION,
-    AnyResult,
-    RecordedScript,
-    Recording,
-    device_slug,
-)
-from optimbench.results import Comparison
+from optimbench.recordings._recording import FORMAT_VERSION, RecordedScript, Recording, device_slug
+from optimbench.results import Comparison, Result
 
 # About eight times what all tutorials of this site record on one device.
 MAX_FILE_BYTES = 8 * 2**20
 _MAX_SCRIPTS = 500
 _MAX_RESULTS = 100
 _MAX_MESSAGE = 500
+
+# Every type of result, the environment among them: a page may show the machine. Each has a tag of its own.
+_ANY_RESULT: Any = Union[tuple(Result.__subclasses__())]  # noqa: UP007 - known only when this runs.
 
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<field>\w+)`")
@@ -113,9 +111,9 @@ def _recording(raw: Any) -> Recording:
         name: _converted(value, RecordedScript, f"scripts.{name}")
         for name, value in _members(raw["scripts"], "scripts", _MAX_SCRIPTS)
     }
-    results: dict[str, dict[str, AnyResult]] = {
+    results: dict[str, dict[str, Result]] = {
         script: {
-            variable: _converted(value, AnyResult, f"results.{script}.{variable}")
+            variable: _converted(value, _ANY_RESULT, f"results.{script}.{variable}")
             for variable, value in _members(variables, f"results.{script}", _MAX_RESULTS)
         }
         for script, variables in _members(raw["results"], "results", _MAX_SCRIPTS)
@@ -181,7 +179,17 @@ def _check_whole(recording: Recording) -> None:
     for script_name, variables in recording.results.items():
         for variable, result in variables.items():
             where = f"results.{script_name}.{variable}"
-            if isinstance(result, Comparison):
-                check_comparison(result, where)
-            elif hasattr(result, "date"):
+            if isinstance(result, Environment):
                 check_date(result.date, f"{where}.date")
+            for place, comparison in _comparisons(result, where):
+                check_comparison(comparison, place)
+
+
+def _comparisons(result: Result, where: str) -> Iterator[tuple[str, Comparison]]:
+    """A result that is a comparison, and those that it holds."""
+    if isinstance(result, Comparison):
+        yield where, result
+    for field in msgspec.structs.fields(result):
+        value = getattr(result, field.name)
+        if isinstance(value, Result):
+            yield from _comparisons(value, f"{where}.{field.name}")

@@ -7,8 +7,8 @@ import msgspec
 from optimbench import _format, _stats
 from optimbench.comparison import kernel_ratio
 from optimbench.environment import Environment
-from optimbench.recordings._recording import AnyResult, Recording
-from optimbench.results import Bandwidth, Comparison, Measurement, Ratio, RecompileLog, Table
+from optimbench.recordings._recording import Recording
+from optimbench.results import Bandwidth, Comparison, Measurement, Ratio, RecompileLog, Result, Table
 
 _VERSIONS = ("device_name", "driver", "torch", "cuda", "triton", "python", "cpu", "cpu_count", "os", "optimbench")
 
@@ -60,7 +60,7 @@ def _changed_conditions(script: str, old: Recording, new: Recording) -> Iterator
         yield from _changed(script, name, getattr(before.environment, name), getattr(after.environment, name))
 
 
-def _changed_result(where: str, old: AnyResult, new: AnyResult) -> Iterator[Difference]:
+def _changed_result(where: str, old: Result, new: Result) -> Iterator[Difference]:
     if isinstance(old, Comparison) and isinstance(new, Comparison):
         yield from _changed_rows(where, old, new)
     elif isinstance(old, Measurement) and isinstance(new, Measurement):
@@ -76,8 +76,19 @@ def _changed_result(where: str, old: AnyResult, new: AnyResult) -> Iterator[Diff
         )
         if n_changed or old.columns != new.columns:
             yield Difference(where=where, said=f"{n_changed} of {len(new.cells)} rows differ")
-    elif not isinstance(old, Environment) or not isinstance(new, Environment):
-        yield from _changed(where, "type", type(old).__name__, type(new).__name__)
+    elif type(old) is not type(new):
+        yield Difference(where=where, said=f"type {type(old).__name__} -> {type(new).__name__}")
+    elif not isinstance(old, Environment):  # Its changes are told for the script.
+        yield from _changed_fields(where, old, new)
+
+
+def _changed_fields(where: str, old: Result, new: Result) -> Iterator[Difference]:
+    for field in msgspec.structs.fields(old):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if isinstance(before, Result) and isinstance(after, Result):
+            yield from _changed_result(f"{where}.{field.name}", before, after)
+        elif isinstance(before, str | int | float):
+            yield from _changed(where, field.name, before, after)
 
 
 def _changed_rows(where: str, old: Comparison, new: Comparison) -> Iterator[Difference]:

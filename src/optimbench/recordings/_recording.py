@@ -9,12 +9,9 @@ from typing import Any
 import msgspec
 
 from optimbench.environment import Environment
-from optimbench.results import Bandwidth, Comparison, Measurement, RecompileLog, Table
+from optimbench.results import Result
 
 FORMAT_VERSION = 1
-# Every result that can be stored. Environment is one too: a page may show the machine.
-AnyResult = Measurement | Comparison | RecompileLog | Table | Bandwidth | Environment
-
 _MAX_SLUG = 80
 
 
@@ -42,7 +39,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
 
     device: str
     scripts: dict[str, RecordedScript]
-    results: dict[str, dict[str, AnyResult]]
+    results: dict[str, dict[str, Result]]
     format_version: int = FORMAT_VERSION
 
     @property
@@ -54,7 +51,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
         machine = newest.environment
         return f"{machine.device_name} ({_cores(machine)})" if machine.device == "cpu" else machine.device_name
 
-    def result(self, script: str, variable: str) -> AnyResult | None:
+    def result(self, script: str, variable: str) -> Result | None:
         """One result, or None where it was not recorded."""
         return self.results.get(script, {}).get(variable)
 
