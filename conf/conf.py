@@ -56,7 +56,7 @@ exclude_patterns = ["api/generated/backreferences/**"]
 sphinx_gallery_conf = {
     "examples_dirs": "../gallery",
     "gallery_dirs": "tutorials",
-    "filename_pattern": r"/plot_\d\d_",
+    "filename_pattern": r"/plot_\d\d[a-z]?_",
     "subsection_order": [
         f"../gallery/{section}" for section in ("start", "measure", "make_it_fast", "keep_it_compiled", "use_it")
     ]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from optimbench.recipes import copy_optimizer as copy_optimizer
     from optimbench.recipes import possible_recipes as possible_recipes
     from optimbench.recipes import why_not as why_not
+    from optimbench.recommendation import recommend as recommend
     from optimbench.recompiles import Capture as Capture
     from optimbench.recompiles import capture_recompiles as capture_recompiles
     from optimbench.recordings import RecordedScript as RecordedScript
@@ -43,10 +44,12 @@ if TYPE_CHECKING:
     from optimbench.results import Bandwidth as Bandwidth
     from optimbench.results import Comparison as Comparison
     from optimbench.results import Compilation as Compilation
+    from optimbench.results import FirstCalls as FirstCalls
     from optimbench.results import GraphBreak as GraphBreak
     from optimbench.results import Measurement as Measurement
     from optimbench.results import NotMeasured as NotMeasured
     from optimbench.results import Ratio as Ratio
+    from optimbench.results import Recommendation as Recommendation
     from optimbench.results import RecompileLog as RecompileLog
     from optimbench.results import Result as Result
     from optimbench.results import Speedup as Speedup
@@ -80,11 +83,13 @@ _MODULE_OF = {
             "Bandwidth",
             "Comparison",
             "Compilation",
+            "FirstCalls",
             "GraphBreak",
             "Measurement",
             "NotMeasured",
             "Ratio",
             "RecompileLog",
+            "Recommendation",
             "Result",
             "Speedup",
             "Table",
@@ -96,6 +101,9 @@ _MODULE_OF = {
     ),
     **dict.fromkeys(["bytes_per_step", "cache_note", "copy_bandwidth", "floor_s"], "limits"),
     **dict.fromkeys(["Workload", "make_parameters"], "workloads"),
+    **dict.fromkeys(["bytes_per_step", "copy_bandwidth"], "limits"),
+    **dict.fromkeys(["build_step"], "recipes"),
+    **dict.fromkeys(["recommend"], "recommendation"),
     **dict.fromkeys(["compare", "measure"], "timing"),
 }
 

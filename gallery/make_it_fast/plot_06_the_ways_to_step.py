@@ -1,0 +1,147 @@
+r"""
+The ways to step, and which wins where
+======================================
+
+For-loop, foreach, fused and compiled, with and without a CUDA graph and flat buffers, on a few large tensors and on
+many small ones.
+
+**You will see**
+
+* the same update written in up to nine ways, all giving the same parameters;
+* that the number of tensors decides as much as the number of parameters;
+* a different winner for different models, on the machine this page was built on.
+
+**Requirements:** PyTorch 2.11 or newer and a C++ compiler; a GPU is used where there is one. ``optimbench`` is a wheel
+served by the site this page comes from (see *Install* there).
+"""
+
+# %%
+# Two models with nearly the same number of parameters a tensor would tell nothing. We take ten tensors of a million
+# numbers, and three hundred of a thousand. On a CPU, where C++ is compiled for every tensor anew, there are thirty of
+# the small ones; the tests of this page take three, and shrink the large ones a thousandfold.
+import os
+
+import torch
+
+import optimbench as ob
+
+device, reason = ob.pick_device()
+print(f"Running on {device.type}: {reason}.")
+is_quick = "OPTIMBENCH_QUICK" in os.environ
+n_small = 3 if is_quick else 300 if device.type == "cuda" else 30
+
+
+def few_large():
+    return ob.make_parameters(
+        "ten_layers", device=device, scale=0.001 if is_quick else 1.0
+    )
+
+
+def many_small():
+    return ob.make_parameters("many_small", device=device)[:n_small]
+
+
+# %%
+# The recipes
+# -----------
+# A recipe is a way to compute one and the same update. :func:`optimbench.build_step` makes a step of it that a training
+# loop can call, on the optimizer you already have: schedulers and checkpoints keep working on that one.
+def make_optimizer(make_parameters):
+    return torch.optim.Adam(make_parameters(), lr=0.01)
+
+
+recipes = ob.possible_recipes(make_optimizer(few_large))
+print("possible here:", ", ".join(recipes))
+print("not possible: ", ob.why_not(make_optimizer(few_large), "compiled_cudagraph"))
+
+# %%
+# What each must cost at least, before anything is measured: the bytes of a step over the bandwidth of a copy, and for
+# the small tensors next to nothing.
+bandwidth = ob.copy_bandwidth(device)
+for make_parameters in (few_large, many_small):
+    opt = make_optimizer(make_parameters)
+    floor_us = ob.floor_s(opt, bandwidth) * 1e6
+    n_tensors = len(opt.param_groups[0]["params"])
+    print(
+        f"{make_parameters.__name__}: {n_tensors} tensors, at least {floor_us:.1f} µs"
+    )
+
+
+# %%
+# All do the same: ten steps with changing gradients and learning rates, compared with the for-loop. The check is shown
+# to :func:`optimbench.compare`, which gives no time to a step that does something else.
+def compare_recipes(make_parameters):
+    verdicts = ob.check_sameness(make_optimizer(make_parameters))
+    differs = {
+        verdict.recipe: verdict.reason for verdict in verdicts if not verdict.is_same
+    }
+    assert not differs, differs
+    return ob.compare(
+        {
+            recipe: ob.build_step(make_optimizer(make_parameters), recipe)
+            for recipe in recipes
+        },
+        baseline="foreach",
+        check=differs.get,
+        min_run_time_s=0.1 if is_quick else 1.0,
+    )
+
+
+# %%
+# A few large tensors
+# -------------------
+# Here the bytes decide: whoever reads and writes every number once is fast.
+few_large_comparison = compare_recipes(few_large)
+few_large_comparison
+
+# %%
+# Many small tensors
+# ------------------
+# Here the launches decide. The kernels have hardly anything to do, and the host has to name every tensor in every
+# step, unless the step is replayed from a graph or sees one tensor only.
+many_small_comparison = compare_recipes(many_small)
+many_small_comparison
+
+# %%
+# Which wins where
+# ----------------
+# We call a recipe a winner if nothing is clearly faster: whoever lies within the noise of the fastest wins with it.
+import matplotlib.pyplot as plt
+
+
+def winners(comparison):
+    fastest = min(comparison.rows, key=lambda row: row.median_s)
+    margin_s = max(fastest.iqr_s, 0.03 * fastest.median_s)
+    return [
+        row.name
+        for row in comparison.rows
+        if row.median_s - fastest.median_s <= margin_s
+    ]
+
+
+for name, comparison in (
+    ("few large", few_large_comparison),
+    ("many small", many_small_comparison),
+):
+    print(f"{name}: {' and '.join(winners(comparison))}")
+
+figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+for comparison, label, marker in (
+    (few_large_comparison, "few large tensors", "o"),
+    (many_small_comparison, "many small tensors", "s"),
+):
+    rows = comparison.rows
+    axes.plot(
+        [r.median_s * 1e6 for r in rows], [r.name for r in rows], marker, label=label
+    )
+axes.set(xscale="log", xlabel="µs a step", title="Adam: the ways to step")
+axes.grid(visible=True, alpha=0.3)
+axes.legend()
+plt.show()
+
+# %%
+# What this does not show
+# -----------------------
+# * A CUDA graph needs gradients that stay where they are, and flat buffers need an update that works element by
+#   element. The next pages say what each asks for.
+# * Compiling has a price that is paid before the first step; see the column *first call*, and the page about it.
