@@ -20,9 +20,17 @@ GROUPS = [
     {"recordings", "figures"},
 ]
 # Beside them: these measure. They import each other and all but the last group.
-MEASURING = {"devices", "limits", "recipes", "recompiles", "timing", "workloads"}
+MEASURING = {"devices", "limits", "recipes", "recommendation", "recompiles", "timing", "workloads"}
+# The command line serves all of them.
+COMMAND_LINE = "__main__"
 # Inside the function that needs it: describing the machine asks torch which device it has.
-INSIDE_FUNCTIONS = {("environment", "torch"), ("environment", "triton"), ("environment", "devices")}
+INSIDE_FUNCTIONS = {
+    ("environment", "torch"),
+    ("environment", "triton"),
+    ("environment", "devices"),
+    # Comparing recordings from the command line needs no torch.
+    ("__main__", "torch"),
+}
 PACKAGE_ITSELF = "__init__"
 IMPORT_LIMIT_S = 0.15
 
@@ -34,7 +42,7 @@ def module_name(path: Path) -> str:
 
 MODULES = sorted({module_name(path) for path in PACKAGE.rglob("*.py")} - {PACKAGE_ITSELF})
 # Private modules are part of what measures, unless a group names them.
-MEASURING |= {module for module in MODULES if module.startswith("_")}.difference(*GROUPS)
+MEASURING |= {module for module in MODULES if module.startswith("_")}.difference({COMMAND_LINE}, *GROUPS)
 
 
 def imported(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
@@ -70,6 +78,8 @@ def imports_of(module: str) -> set[tuple[str, bool]]:
 
 def allowed(module: str) -> set[str]:
     """The modules of ours that a module may import."""
+    if module == COMMAND_LINE:
+        return set(MODULES) - {COMMAND_LINE}
     if module in MEASURING:
         return MEASURING.union(*GROUPS[:3])
     for number, group in enumerate(GROUPS):

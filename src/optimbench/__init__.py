@@ -101,8 +101,6 @@ _MODULE_OF = {
     ),
     **dict.fromkeys(["bytes_per_step", "cache_note", "copy_bandwidth", "floor_s"], "limits"),
     **dict.fromkeys(["Workload", "make_parameters"], "workloads"),
-    **dict.fromkeys(["bytes_per_step", "copy_bandwidth"], "limits"),
-    **dict.fromkeys(["build_step"], "recipes"),
     **dict.fromkeys(["recommend"], "recommendation"),
     **dict.fromkeys(["compare", "measure"], "timing"),
 }

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 import torch
+from torch.utils.benchmark import timer as synchronized_time
 
 from optimbench._steps import describe_failure
 from optimbench.errors import InvalidArgumentError
@@ -39,6 +40,8 @@ class Sameness(msgspec.Struct, frozen=True, kw_only=True):
             is the same. None where nothing could be compared.
         where: Which tensor that was, for example "exp_avg of parameter 3".
         reason: What differs, in one sentence, or "".
+        first_calls_s: Seconds of the first five calls, compiling and capturing included, with Inductor's caches as they
+            were; None where they failed.
     """
 
     recipe: str
@@ -47,6 +50,7 @@ class Sameness(msgspec.Struct, frozen=True, kw_only=True):
     difference: float | None
     where: str
     reason: str
+    first_calls_s: float | None = None
 
 
 def check_sameness(
@@ -105,24 +109,27 @@ def check_sameness(
 
 
 class _Run(NamedTuple):
-    """What some steps gave: all tensors by name, and for each step the learning rates used."""
+    """What some steps gave: all tensors by name, and for each step the learning rates used and the seconds taken."""
 
     tensors: dict[str, torch.Tensor]
     rates: list[tuple[float, ...]]
+    times_s: list[float]
 
 
 def _run(step: Step, n_steps: int, seed: int) -> _Run:
     twin = step.optimizer
-    rates = []
+    rates, times_s = [], []
     # Taken before the first step: torch's foreach SGD with Nesterov momentum changes the gradients themselves.
     sizes = [_typical_size(parameter.grad) for parameter in parameters_of(twin)]
     for index in range(n_steps):
         _change_gradients(twin, sizes, seed + index)
+        start = synchronized_time()
         step()
+        times_s.append(synchronized_time() - start)
         rates.append(step.learning_rates)
         _change_learning_rates(twin)
     step.close()
-    return _Run(_tensors(twin), rates)
+    return _Run(_tensors(twin), rates, times_s)
 
 
 def _typical_size(gradient: torch.Tensor | None) -> float | None:
@@ -161,7 +168,7 @@ def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
 
 
 def _compare(recipe: str, start: dict[str, torch.Tensor], expected: _Run, got: _Run, tolerance: float) -> Sameness:
-    n_steps = len(expected.rates)
+    n_steps, first_calls_s = len(expected.rates), sum(got.times_s[:_LEAST_STEPS])
     for number, (wanted, used) in enumerate(zip(expected.rates, got.rates, strict=True), 1):
         if not all(math.isclose(a, b, rel_tol=1e-5) for a, b in zip(wanted, used, strict=True)):
             return _verdict(recipe, n_steps, None, "lr", f"step {number} used the learning rates {used}, not {wanted}")
@@ -174,7 +181,7 @@ def _compare(recipe: str, start: dict[str, torch.Tensor], expected: _Run, got: _
         if share >= worst:
             worst, where = share, name
     reason = f"{where} differs by {worst:.3g} times the tolerance" if worst > 1 else ""
-    return _verdict(recipe, n_steps, worst, where, reason)
+    return _verdict(recipe, n_steps, worst, where, reason, first_calls_s=first_calls_s)
 
 
 def _share_of_tolerance(
@@ -199,7 +206,15 @@ def _largest(tensor: torch.Tensor) -> float:
     return float(tensor.abs().max())
 
 
-def _verdict(recipe: str, n_steps: int, difference: float | None, where: str, reason: str) -> Sameness:
+def _verdict(
+    recipe: str, n_steps: int, difference: float | None, where: str, reason: str, *, first_calls_s: float | None = None
+) -> Sameness:
     return Sameness(
-        recipe=recipe, is_same=not reason, n_steps=n_steps, difference=difference, where=where, reason=reason
+        recipe=recipe,
+        is_same=not reason,
+        n_steps=n_steps,
+        difference=difference,
+        where=where,
+        reason=reason,
+        first_calls_s=first_calls_s,
     )

@@ -8,6 +8,7 @@ Seconds and bytes are stored; units are chosen when shown.
 from optimbench.results._base import Result
 from optimbench.results._comparison import Comparison, NotMeasured, Ratio, Speedup
 from optimbench.results._measurement import Measurement
+from optimbench.results._recommendation import FirstCalls, Recommendation
 from optimbench.results._recompile_log import Compilation, GraphBreak, RecompileLog
 from optimbench.results._table import Bandwidth, Table
 
@@ -15,10 +16,12 @@ __all__ = [
     "Bandwidth",
     "Comparison",
     "Compilation",
+    "FirstCalls",
     "GraphBreak",
     "Measurement",
     "NotMeasured",
     "Ratio",
+    "Recommendation",
     "RecompileLog",
     "Result",
     "Speedup",
