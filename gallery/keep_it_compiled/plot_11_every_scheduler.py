@@ -149,13 +149,13 @@ for name, make_scheduler in SCHEDULERS.items():
     largest, counts = 0.0, []
     for way, options in WAYS.items():
         opt = make_adam(way, **options)
-        lrs, log = run(opt, make_scheduler(opt), backend="aot_eager")
+        lrs, _log = run(opt, make_scheduler(opt), backend="aot_eager")
         differences = [abs(a - b) for a, b in zip(lrs, eager_lrs, strict=True)]
         largest = max(largest, *differences)
         torch.testing.assert_close(parameter(opt), parameter(eager_opt))
-        since = f", eager since step {log.eager_since_call}" if log.limit_hit else ""
-        counts.append(f"{log.n_compiles}{since}")
-        logs[name, way] = log
+        since = f", eager since step {_log.eager_since_call}" if _log.limit_hit else ""
+        counts.append(f"{_log.n_compiles}{since}")
+        logs[name, way] = _log
     assert largest < 1e-7, f"{name}: another learning rate than the eager step's"
     different[name] = len(set(eager_lrs))
     rows.append((name, different[name], *counts, largest))
@@ -176,11 +176,11 @@ compiles_by_scheduler
 # * A tensor is compiled once.
 # * The two that cycle the momentum are exceptions: for Adam they set ``betas``, two Python floats, in every step. A
 #   tensor for the learning rate does not help there, and ``cycle_momentum=False`` does.
-for (name, way), log in logs.items():
+for (name, way), _log in logs.items():
     if way.startswith("tensor") and name not in ("CyclicLR", "OneCycleLR"):
-        assert log.n_compiles == 1, (name, way)
+        assert _log.n_compiles == 1, (name, way)
     if way == "float, foreach=True":
-        assert log.n_compiles == min(different[name], log.recompile_limit), name
+        assert _log.n_compiles == min(different[name], _log.recompile_limit), name
 
 one_cycle_log = logs["OneCycleLR", "tensor, foreach=False"]
 assert one_cycle_log.n_recompiles > 0
