@@ -4,6 +4,7 @@ With `--no-venv` the sessions run in the Python that runs nox and install nothin
 """
 
 import itertools
+import os
 import shutil
 from pathlib import Path
 
@@ -22,7 +23,9 @@ SITE = ROOT / "build" / "html"
 # executed and none that was deleted keeps its page.
 GENERATED = [ROOT / "docs" / "tutorials", ROOT / "docs" / "api" / "generated", ROOT / "build" / "doctrees"]
 # A log setting of the user's shell would change what the tutorials print.
-ENVIRONMENT = {"TORCH_LOGS": None, "PYTHONPATH": str(ROOT / "src"), "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+ENVIRONMENT = {"TORCH_LOGS": None, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+# This package from its sources; behind it what the caller has put there, as on a GPU machine without a network.
+ENVIRONMENT["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
 
 
 def install(session: nox.Session, *groups: str) -> None:
@@ -91,7 +94,7 @@ def record(session: nox.Session) -> None:
     target = ROOT / "build" / "record"
     if not {"-h", "--help"} & set(session.posargs):
         only = [name for option, name in itertools.pairwise(session.posargs) if option == "--only"]
-        pattern = rf"/({'|'.join(only)})\.py" if only else r"/plot_\d\d_"
+        pattern = rf"/({'|'.join(only)})\.py" if only else r"/plot_\d\d[a-z]?_"
         options = ["-D", "optimbench_recording=1", "-D", f"sphinx_gallery_conf.filename_pattern={pattern}"]
         build_site(session, target, *options)
         session.run(*command, "--results", str(target / "results.json"))
