@@ -14,6 +14,9 @@ from optimbench.recipes import Step, build_step, why_not
 from optimbench.recipes._flat import FlatBuffer, is_dense, lay_out
 from optimizers import ELEMENTWISE, assert_same, make_small, parameters_of, train
 
+# torch 2.11 warns of this whatever check_invariants is.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
+
 # A recipe without compiling for what does not depend on the implementation.
 FAST = "flat_fused"
 

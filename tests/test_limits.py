@@ -13,6 +13,9 @@ from optimbench.errors import InvalidArgumentError, RecipeError
 from optimbench.limits import bytes_per_step, cache_note, copy_bandwidth, floor_s
 from optimbench.results import Bandwidth
 
+# torch 2.11 warns of this whatever check_invariants is.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
+
 N = 1000
 
 

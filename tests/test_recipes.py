@@ -30,6 +30,9 @@ from optimbench.recipes import (
 from optimbench.recipes._gradients import GradientWatch
 from optimizers import ELEMENTWISE, assert_same, make_small, parameters_of, train
 
+# torch 2.11 warns of this whatever check_invariants is.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
+
 NO_GRAPH = [name for name, recipe in RECIPES.items() if not recipe.in_graph]
 COMPILED = ["compiled", "flat_compiled"]
 

@@ -2,11 +2,13 @@
 
 import inspect
 import itertools
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from optimbench.devices import LEAST_CAPABILITY
-from optimbench.recipes._copies import make_worker, parameters_of
+from optimbench.recipes._copies import adopt_scalar, is_scalar, make_worker, parameters_of
 from optimbench.recipes._flat import is_dense
 from optimbench.recipes._names import RECIPES, Recipe, recipe_named
 
@@ -151,6 +153,9 @@ def _probe(optimizer: torch.optim.Optimizer, recipe: Recipe) -> str | None:
             tiny.grad = torch.zeros_like(tiny)
             tensors[index].append(tiny)
             worker = make_worker(optimizer, recipe, tensors)
+            if state := optimizer.state.get(parameter):
+                # Some optimizers make their state when they are made, and cannot step without it.
+                worker.state[tiny] = _tiny_state(state, worker.param_groups[index], parameter, tiny)
             for working in worker.param_groups:
                 working["lr"] = 0.0
             try:
@@ -159,6 +164,18 @@ def _probe(optimizer: torch.optim.Optimizer, recipe: Recipe) -> str | None:
                 kind, said = type(optimizer).__name__, str(error).splitlines()[0]
                 return f"torch has no {recipe.implementation} {kind} for {parameter.dtype} here: {said}"
     return None
+
+
+def _tiny_state(
+    state: Mapping[str, Any], group: Mapping[str, Any], parameter: torch.Tensor, tiny: torch.Tensor
+) -> dict[str, Any]:
+    return {
+        name: adopt_scalar(name, value, group, tiny)
+        if is_scalar(name, value, parameter)
+        else torch.zeros_like(tiny, dtype=value.dtype, requires_grad=False)
+        for name, value in state.items()
+        if value is not None
+    }
 
 
 def _flat_problem(optimizer: torch.optim.Optimizer, elementwise: bool | None) -> str | None:
