@@ -1,6 +1,7 @@
 """Recipes do what plain torch does, follow what the user changes, and say why where they cannot."""
 
 import copy
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -313,6 +314,11 @@ def test_copy_is_independent() -> None:
     step = build_step(optimizer, "flat_fused")
     train(optimizer, step, 3)
     twin = copy_optimizer(optimizer)
+    for parameter, copied in zip(parameters_of(optimizer), parameters_of(twin), strict=True):
+        assert parameter.grad is not None
+        assert copied.grad is not None
+        assert torch.equal(parameter.grad, copied.grad)
+        assert parameter.grad.data_ptr() != copied.grad.data_ptr()
     train(twin, twin.step, 3, first=3)
     train(reference, reference.step, 3)
     assert_same(optimizer, reference)
@@ -450,6 +456,22 @@ def test_watch_is_quiet_while_nothing_moves() -> None:
         for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad.add_(1)
+        watch()
+
+
+def test_watch_on_gradients_that_backward_made() -> None:
+    # No Python object stands for them until somebody asks for one.
+    model = torch.nn.Sequential(*[torch.nn.Linear(3, 3) for _ in range(10)])
+    data = torch.ones(3)
+    model(data).sum().backward()
+    watch = GradientWatch(list(model.parameters()))
+    for _ in range(5):
+        gc.collect()
+        watch()
+        model(data).sum().backward()
+    model.zero_grad()
+    model(data).sum().backward()
+    with pytest.raises(StaleGradientError, match=r"step\.zero_grad"):
         watch()
 
 
