@@ -13,9 +13,11 @@ from optimbench.results import (
     Bandwidth,
     Comparison,
     Compilation,
+    FirstCalls,
     GraphBreak,
     Measurement,
     NotMeasured,
+    Recommendation,
     RecompileLog,
     Table,
 )
@@ -101,6 +103,15 @@ def recording(**changes: Any) -> Recording:
         not_compiled="said twice",
     )
     table = Table(name="lr", columns=("step", "lr"), cells=((1, 0.01), ("last", -2.5), (None, 3)), remarks=("Why.",))
+    recommendation = Recommendation(
+        optimizer="Adam",
+        recipe="compiled",
+        comparison=comparison,
+        first_calls=(FirstCalls(name="compiled", calls=5, total_s=2.5),),
+        floor_s=6e-5,
+        not_used=(NotMeasured(name="flat", outcome="not possible", reason="two dtypes"),),
+        remarks=("Why.",),
+    )
     fields: dict[str, Any] = {
         "device": "nvidia-h200",
         "scripts": {
@@ -112,6 +123,7 @@ def recording(**changes: Any) -> Recording:
             "plot_02_other": {
                 "copy": Bandwidth(device="cuda", moved_bytes=8, block_times_s=(1.0, 2.0, 4.0), median_s=2.0),
                 "one": measurement("eager"),
+                "recommendation": recommendation,
             },
         },
     }
@@ -212,6 +224,16 @@ environments = st.builds(
     other_processes=_optional(counts),
     date=dates,
 )
+recommendations = st.builds(
+    lambda comparison, **fields: Recommendation(comparison=comparison, recipe=comparison.baseline, **fields),
+    comparison=comparisons(),
+    optimizer=texts,
+    first_calls=st.lists(st.builds(FirstCalls, name=texts, calls=st.integers(1, 9), total_s=times_s), max_size=2).map(
+        tuple
+    ),
+    floor_s=_optional(times_s),
+    remarks=st.lists(texts, max_size=2).map(tuple),
+)
 RESULTS: dict[str, st.SearchStrategy[Any]] = {
     "Measurement": measurements(),
     "Comparison": comparisons(),
@@ -219,6 +241,7 @@ RESULTS: dict[str, st.SearchStrategy[Any]] = {
     "Table": tables,
     "Bandwidth": bandwidths,
     "Environment": environments,
+    "Recommendation": recommendations,
 }
 
 

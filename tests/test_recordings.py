@@ -3,12 +3,12 @@
 import copy
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,13 @@ def result_place(*rest: str | int) -> Place:
 
 
 # -- Round trips ------------------------------------------------------------------------------------------------------
+
+
+def test_every_result_type_is_tested() -> None:
+    types = {kind.__name__ for kind in Result.__subclasses__()}
+    assert types == RESULTS.keys()
+    fixed = {type(result).__name__ for results in recording().results.values() for result in results.values()}
+    assert types == fixed
 
 
 @pytest.mark.parametrize("kind", RESULTS)
@@ -213,6 +220,7 @@ def test_other_versions_are_refused(version: object) -> None:
         (result_place("comparison", "rows", 0, "first_call_s"), 1e9, "rows[0].first_call_s: is 1000000000.0 s"),
         (result_place("comparison", "rows", 0, "num_threads"), 10**30, "num_threads: is too large an integer"),
         (result_place("lr_table", "cells", 0), [1], "cells[0] has 1 cells"),
+        (result_place("lr_table", "cells"), json.loads("[" * 8 + "]" * 8), "[0][0][0][0][0][0][0]: nested too deep"),
         (result_place("machine", "date"), "2999-01-01T00:00:00+00:00", "date: 2999-01-01T00:00:00+00:00 lies in"),
         (("scripts", SCRIPT, "environment", "date"), "yesterday", "environment.date: is 'yesterday'"),
         (("scripts", SCRIPT, "environment", "date"), "2026-02-03", "environment.date: is '2026-02-03'"),
@@ -330,7 +338,7 @@ def test_there_are_enough_hostile_files() -> None:
 def with_text_everywhere(text: str) -> Recording:
     """The fixed recording with this text at every place that may hold any text."""
     tree = raw()
-    fixed = {"type", "date", "device", "device_name", "format_version", "source_sha256", "baseline"}
+    fixed = {"type", "date", "device", "device_name", "format_version", "source_sha256", "baseline", "recipe"}
     for place in PLACES:
         if (
             isinstance(at(tree, place), str)
@@ -373,8 +381,12 @@ def test_a_large_file_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "large.json"
     with path.open("wb") as file:
         file.truncate(2**40)  # Takes no room: a hole as large as no memory.
+    tracemalloc.start()
     with pytest.raises(RecordingError, match=rf"large\.json: more than {MAX_FILE_BYTES} bytes"):
         load_recording(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * MAX_FILE_BYTES
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
@@ -432,38 +444,51 @@ def test_numbers_of_numpy_become_plain_ones_or_are_refused(tmp_path: Path) -> No
     assert load_recording(tmp_path / "x.json") == with_cell(0.1)
 
 
+# Writes more than the system lets it, so that the write ends midway: with an error, or with the end of the process.
 WRITER = """
-    import sys
-    from pathlib import Path
-    from recording_examples import environment, recording
+    import resource, signal, sys
+    from recording_examples import recording
     from optimbench.recordings import save_recording
     from optimbench.results import Table
 
-    path = Path(sys.argv[1])
-    rows = tuple((str(i % 10) * 9_000, i) for i in range(300))
-    for number in range(1_000_000):
-        table = Table(name=f"write {number}", columns=("text", "number"), cells=rows)
-        save_recording(recording(results={"plot_01_adam": {"t": table}, "plot_02_other": {}}), path)
-        print(number, flush=True)
+    path, how = sys.argv[1:]
+    rows = tuple((str(i % 10) * 9_000, i) for i in range(200))
+    table = Table(name="t", columns=("a", "b"), cells=rows)
+    large = recording(results={"plot_01_adam": {"t": table}, "plot_02_other": {}})
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL if how == "killed" else signal.SIG_IGN)
+    save_recording(large, path)
 """
 
 
-def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("how", "status"), [("killed", -signal.SIGXFSZ), ("error", 1)])
+def test_a_write_that_ends_midway_leaves_the_old_file(how: str, status: int, tmp_path: Path) -> None:
     path = tmp_path / "nvidia-h200.json"
+    save_recording(recording(), path)
+    before = path.read_bytes()
     environ = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-    waits = random.Random(0)
-    written = []
-    for _ in range(10):
-        command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path)]
-        with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == "0\n"  # From now on there is a file, and it is being replaced.
-            time.sleep(waits.uniform(0, 0.3))
-            writer.send_signal(signal.SIGKILL)
-        table = load_recording(path).result(SCRIPT, "t")
-        assert isinstance(table, Table)
-        written.append(int(table.name.split()[1]))
-    assert len(set(written)) > 1, f"every writer was killed at the same point: {written}"
+    command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path), how]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert path.read_bytes() == before
+    assert load_recordings(tmp_path) == [recording()]
+    left = [file for file in tmp_path.iterdir() if file != path]
+    if how == "killed":  # Nobody could tidy up: the part that was written shows that the write had begun.
+        assert [0 < file.stat().st_size <= 300_000 for file in left] == [True]
+    else:
+        assert "File too large" in done.stderr
+        assert left == []
+
+
+def test_who_has_the_old_file_open_reads_it_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "nvidia-h200.json"
+    save_recording(recording(), path)
+    with path.open() as reader:
+        first = reader.readline()
+        save_recording(recording().only([SCRIPT]), path)
+        assert json.loads(first + reader.read()) == raw()
+    assert load_recording(path) == recording().only([SCRIPT])
 
 
 def test_torch_is_not_needed(tmp_path: Path) -> None:
