@@ -94,9 +94,8 @@ def record(session: nox.Session) -> None:
     target = ROOT / "build" / "record"
     if not {"-h", "--help"} & set(session.posargs):
         only = [name for option, name in itertools.pairwise(session.posargs) if option == "--only"]
-        pattern = rf"/({'|'.join(only)})\.py" if only else r"/plot_\d\d[a-z]?_"
-        options = ["-D", "optimbench_recording=1", "-D", f"sphinx_gallery_conf.filename_pattern={pattern}"]
-        build_site(session, target, *options)
+        pattern = ["-D", rf"sphinx_gallery_conf.filename_pattern=/({'|'.join(only)})\.py"] if only else []
+        build_site(session, target, "-D", "optimbench_recording=1", *pattern)
         session.run(*command, "--results", str(target / "results.json"))
 
 
