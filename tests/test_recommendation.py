@@ -143,6 +143,8 @@ def test_recommend_on_copies() -> None:
     assert reasons["fused"] == "RMSprop has no fused implementation"
     assert "needs all parameters on a CUDA device" in reasons["compiled_cudagraph"]
     assert found.recipe in names
+    is_described = any(note.startswith(f"{found.recipe}: ") for note in found.remarks)
+    assert is_described is found.is_change
     assert found.floor_s is not None
     assert found.floor_s > 0
     assert [step.done for step in told] == list(range(len(names) + 2))

@@ -105,9 +105,12 @@ def recommend(
     tell(Progress(total, total, "done"))
     if least_s is not None and any(row.median_s < _BELOW_FLOOR * least_s for row in comparison.rows):
         remarks.append("a step took less than the floor: what it touches lies in caches, which the floor leaves out")
+    chosen = _choose(comparison)
+    if chosen in RECIPES:
+        remarks.append(f"{chosen}: {RECIPES[chosen].summary}")
     return Recommendation(
         optimizer=type(optimizer).__name__,
-        recipe=_choose(comparison),
+        recipe=chosen,
         comparison=comparison,
         first_calls=tuple(first_calls),
         floor_s=least_s,

@@ -156,14 +156,14 @@ def _change_learning_rates(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Copies of all parameters and of all numbers of the state, by name."""
+    """All parameters and all numbers of the state, by name; nothing is copied."""
     optimizer.state_dict()  # Its hook brings the state of an optimizer with an open step up to date.
     found = {}
     for index, parameter in enumerate(parameters_of(optimizer)):
-        found[f"parameter {index}"] = parameter.detach().clone()
+        found[f"parameter {index}"] = parameter.detach()
         for name, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, (torch.Tensor, int, float)):
-                found[f"{name} of parameter {index}"] = torch.as_tensor(value).detach().clone()
+                found[f"{name} of parameter {index}"] = torch.as_tensor(value).detach()
     return found
 
 
