@@ -217,3 +217,19 @@ def test_bandwidth_counts_bytes_over_the_median_time() -> None:
     assert "4.00 GB/s" in str(measured)
     with pytest.raises(InvalidArgumentError, match="moved_bytes is 0"):
         Bandwidth(device="cuda", moved_bytes=0, block_times_s=(1.0,), median_s=1.0)
+
+
+def test_warnings_that_rows_share_are_said_once_and_many_notes_are_folded() -> None:
+    rows = [measurement(name, warnings=("a busy CPU", f"noise {name}", f"drift {name}")) for name in "abc"]
+    compared = compare_measurements(rows, baseline="a")
+    assert str(compared).count("a busy CPU") == 1
+    assert "all rows: a busy CPU" in str(compared)
+    shown = compared._repr_html_()
+    assert "<summary>5 more notes</summary>" in shown
+    assert shown.index("all rows") < shown.index("<details") < shown.index("drift c")
+    assert "<details" not in compare_measurements(rows[:1], baseline="a")._repr_html_()
+
+
+def test_blocks_of_different_sizes_are_told_as_a_range() -> None:
+    rows = [measurement("a", calls_per_block=66), measurement("b", calls_per_block=616)]
+    assert "3 blocks of 66 to 616 calls" in str(compare_measurements(rows, baseline="a"))

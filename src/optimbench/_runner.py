@@ -233,8 +233,9 @@ def take_rounds(runners: Sequence[Runner], min_run_time_s: float, *, seed: int) 
     for _ in range(rounds):
         for index in order.permutation(len(runners)):
             runners[index].attempt(runners[index].take_block)
+    others_share = load.others_share()
     for runner in runners:
-        runner.others_share = load.others_share()
+        runner.others_share = others_share
         runner.attempt(runner.take_profile)
 
 

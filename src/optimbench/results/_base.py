@@ -13,6 +13,9 @@ from optimbench.errors import InvalidArgumentError
 # A stored median may differ from that of the stored blocks by rounding in the encoding, no more.
 _ROUNDING = 1e-9
 
+# On a page, more notes than this (and one) are folded away under their number.
+_NOTES_SHOWN = 3
+
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """The base of all result types: one table, its caption and notes, shown in four ways."""
@@ -37,9 +40,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
     def _repr_html_(self) -> str:
         headers, rows = self.headers_and_rows()
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes())
+        notes = [f"<li>{html.escape(note)}</li>" for note in self.notes()]
+        shown, folded = notes[:_NOTES_SHOWN], notes[_NOTES_SHOWN:]
+        if len(folded) > 1:
+            summary = f"<summary>{len(folded)} more notes</summary>"
+            rest = f'<details class="ob-log">{summary}<ul>{"".join(folded)}</ul></details>'
+        else:
+            shown, rest = notes, ""
+        listed = f"<ul>{''.join(shown)}</ul>" if shown else ""
         table = _format.html_table(headers, rows, self.title())
-        return f'<div class="ob-result">{table}{f"<ul>{notes}</ul>" if notes else ""}</div>'
+        return f'<div class="ob-result">{table}{listed}{rest}</div>'
 
 
 def check_times(field: str, values: Sequence[float], *, positive: bool = False) -> None:

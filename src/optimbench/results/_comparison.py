@@ -179,7 +179,14 @@ class Comparison(Result, tag="comparison", frozen=True, kw_only=True):
     def notes(self) -> list[str]:
         """How it was timed, what was not measured and why, and each row's warnings."""
         failed = [f"{step.name}: {step.outcome}. {step.reason}" for step in self.not_measured]
-        warned = [f"{row.name}: {warning}" for row in self.rows for warning in row.warnings]
+        rows_of: dict[str, list[str]] = {}
+        for row in self.rows:
+            for warning in row.warnings:
+                rows_of.setdefault(warning, []).append(row.name)
+        warned = [
+            f"{'all rows' if len(names) == len(self.rows) > 1 else ', '.join(names)}: {warning}"
+            for warning, names in rows_of.items()
+        ]
         interval = f"Intervals hold {_stats.CONFIDENCE:.0%} of the bootstrap."
         return [f"{how_timed(self.rows)} {interval}", *failed, *warned]
 

@@ -1,6 +1,6 @@
 """One step, measured."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from optimbench import _format, _stats
@@ -130,13 +130,19 @@ def how_timed(rows: Sequence[Measurement]) -> str:
     """One sentence: device, threads, blocks, calls and outliers."""
     if not rows:
         return ""
-    blocks = " and ".join(f"{row.n_blocks} blocks of {row.calls_per_block}" for row in rows)
+    blocks = _range(row.n_blocks for row in rows)
+    calls = _range(row.calls_per_block for row in rows)
     outliers = sum(row.n_outliers for row in rows)
     return (
-        f"Medians on {rows[0].device} with {rows[0].num_threads} CPU threads: {blocks} calls;"
+        f"Medians on {rows[0].device} with {rows[0].num_threads} CPU threads: {blocks} blocks of {calls} calls;"
         f" {outliers} outlying blocks, none dropped.{' Cold cache.' if rows[0].cold_cache else ''}"
     )
 
 
 def _count(value: float | None) -> str:
     return _format.MISSING if value is None else f"{value:.1f}".removesuffix(".0")
+
+
+def _range(counts: Iterable[int]) -> str:
+    values = sorted(set(counts))
+    return f"{values[0]}" if len(values) == 1 else f"{values[0]} to {values[-1]}"
