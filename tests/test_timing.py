@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 
 import pytest
 import torch
@@ -178,6 +179,52 @@ def test_a_parameter_that_is_no_longer_finite_is_flagged() -> None:
     assert any("no longer finite" in warning for warning in measured.warnings)
 
 
+def test_an_eager_baseline_with_a_tensor_lr_is_flagged() -> None:
+    slow = ob.measure(make_optimizer(lr=torch.tensor(0.01)).step, name="tensor lr", min_run_time_s=0.01)
+    fair = ob.measure(make_optimizer(lr=0.01).step, name="float lr", min_run_time_s=0.01)
+    assert any("falls back to one parameter after the other" in warning for warning in slow.warnings)
+    assert not any("falls back" in warning for warning in fair.warnings)
+
+
+def test_what_a_compiler_cannot_do_is_a_row_and_the_eager_row_stays() -> None:
+    # A complex parameter under foreach: eager SGD can, a compiler may or may not. Either way the rest goes on.
+    def sgd() -> torch.optim.SGD:
+        parameter = torch.nn.Parameter(torch.ones(4, dtype=torch.complex64))
+        parameter.grad = torch.ones_like(parameter)
+        return torch.optim.SGD([parameter], lr=0.1, foreach=True)
+
+    eager, other, last = sgd(), sgd(), sgd()
+    steps = {
+        "eager": eager.step,
+        "compiled": torch.compile(other.step),
+        "refuses": torch.compile(last.step, fullgraph=True),
+    }
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*complex.*")
+        compared = ob.compare(steps, baseline="eager", min_run_time_s=0.01)
+    torch._dynamo.reset()
+    failed = {step.name: step.reason for step in compared.not_measured}
+    assert compared.rows[0].name == "eager"
+    assert {row.name for row in compared.rows} | set(failed) == set(steps)
+    assert failed["refuses"].startswith("Unsupported: ")
+
+
+@needs_cuda
+def test_parameters_on_two_devices_leave_the_eager_row() -> None:
+    def adam() -> torch.optim.Adam:
+        parameters = [torch.nn.Parameter(torch.ones(4, device=device)) for device in ("cpu", "cuda")]
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        return torch.optim.Adam(parameters, lr=0.1)
+
+    eager, other = adam(), adam()
+    steps = {"eager": eager.step, "compiled": torch.compile(other.step)}
+    compared = ob.compare(steps, baseline="eager", min_run_time_s=0.01)
+    assert compared.rows[0].name == "eager"
+    assert [row.name for row in compared.rows[1:]] + [step.name for step in compared.not_measured] == ["compiled"]
+
+
 def test_ten_thousand_steps_leave_finite_parameters() -> None:
     optimizer = make_optimizer(lr=0.01, foreach=True)
     ob.measure(optimizer.step, name="Adam", min_run_time_s=1.0)
@@ -304,7 +351,7 @@ import torch, optimbench as ob
 parameters = [torch.nn.Parameter(torch.ones(3))]
 parameters[0].grad = torch.ones(3)
 eager, other = torch.optim.SGD(parameters, lr=0.1), torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
-compiled = torch.compile(lambda: other.step())
+compiled = torch.compile(other.step)
 compared = ob.compare({"eager": eager.step, "compiled": compiled}, baseline="eager", min_run_time_s=0.01)
 print([row.name for row in compared.rows], compared.not_measured[0].reason)
 try:

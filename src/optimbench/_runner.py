@@ -18,6 +18,7 @@ from optimbench._machine_load import LoadMeter
 from optimbench._steps import device_of, is_finite, require_gradients
 from optimbench.devices import missing_compiler
 from optimbench.errors import InvalidArgumentError
+from optimbench.recipes import learning_rate_problems
 from optimbench.results import Measurement
 
 Step = Callable[[], object]
@@ -195,6 +196,10 @@ class Runner:
                 f"compiled {self._compiles_while_timed} times while it was timed, so these are not times of a"
                 " compiled step; capture_recompiles tells why"
             )
+        owner = getattr(self.step, "__self__", None)
+        if isinstance(owner, torch.optim.Optimizer):
+            # The step of the optimizer itself, so eager: a tensor lr makes it slower without a word.
+            said += learning_rate_problems(owner)
         if not is_finite(self.step):
             said.append("a parameter is no longer finite after the steps taken; lower the learning rate")
         return said + self._busy_warnings() + self._gpu_warnings()
