@@ -17,7 +17,7 @@ served by the site this page comes from (see *Install* there).
 """
 
 # %%
-# A hundred tensors of the sizes that a transformer has; on a CPU a sixteenth of that in both numbers.
+# Sixty tensors of the sizes that a transformer has; on a CPU ten, a sixteenth as large.
 import os
 
 import torch
@@ -26,7 +26,7 @@ import optimbench as ob
 
 device, reason = ob.pick_device()
 print(f"Running on {device.type}: {reason}.")
-n_blocks, width = (12, 768) if device.type == "cuda" else (1, 192)
+n_blocks, width = (6, 768) if device.type == "cuda" else (1, 192)
 if "OPTIMBENCH_QUICK" in os.environ:
     n_blocks, width = 1, 16
 
