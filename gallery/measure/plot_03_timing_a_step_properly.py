@@ -1,0 +1,236 @@
+r"""
+Timing a step properly
+======================
+
+The same optimizer steps timed carelessly and timed properly, each careless number beside the right one.
+
+**You will see**
+
+* what :class:`torch.utils.benchmark.Timer` does for you, and what it leaves to you;
+* eight ways to a number that misleads, and by how much each one does so on this machine;
+* what a comparison says of a step and itself.
+
+**Requirements:** PyTorch 2.11 or newer and a C++ compiler; a GPU is used where there is one. ``optimbench`` is a wheel
+served by the site this page comes from (see *Install* there).
+"""
+
+# %%
+# On a GPU we update ten square tensors of width 2048, so that its kernels take longer than Python needs to launch them;
+# on a CPU two of width 1024.
+import os
+
+import torch
+
+import optimbench as ob
+
+device, reason = ob.pick_device()
+print(f"Running on {device.type}: {reason}.")
+# The automated tests of this page set OPTIMBENCH_QUICK to run it on a tiny model.
+quick = "OPTIMBENCH_QUICK" in os.environ
+layers, width = (10, 2048) if device.type == "cuda" else (2, 1024)
+if quick:
+    layers, width = 2, 64
+
+
+def make_adam(width=width, lr=0.01, **options):
+    shapes = ((width, width),) * layers
+    workload = ob.Workload(name="squares", description="", shapes=shapes)
+    parameters = ob.make_parameters(workload, device=device)
+    return torch.optim.Adam(parameters, lr=lr, **options)
+
+
+opt = make_adam()
+print(f"at least {ob.bytes_per_step(opt) / 1e6:.1f} MB read or written by every step")
+
+# %%
+# 1. No warm-up
+# -------------
+# A clock, ten calls, a division: the obvious way. But the first call of a compiled step runs the compiler, here with
+# an empty compile cache, and the first call of any step makes its state. The first ten calls tell something else than
+# the next ten.
+import time
+
+from torch._inductor.utils import fresh_cache
+
+
+@torch.compile
+def compiled_step():
+    opt.step()
+
+
+def mean_of_ten_s(step, *, waits=True):
+    start = time.perf_counter()
+    for _ in range(10):
+        step()
+    if waits and device.type == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) / 10
+
+
+with fresh_cache():
+    first_s = mean_of_ten_s(compiled_step)
+later_s = mean_of_ten_s(compiled_step)
+pairs = [("no warm-up", "ms a compiled call", first_s * 1e3, later_s * 1e3)]
+
+# %%
+# Before we time anything else: do the other two steps of this page give the same parameters after twenty steps?
+eager, tensor_lr = make_adam(), make_adam(lr=torch.tensor(0.01))
+for other in (eager, tensor_lr):
+    mean_of_ten_s(other.step), mean_of_ten_s(other.step)
+    torch.testing.assert_close(
+        other.param_groups[0]["params"], opt.param_groups[0]["params"]
+    )
+print("eager, eager with a tensor lr and compiled: the same parameters")
+
+# %%
+# 2. No synchronisation
+# ---------------------
+# On a GPU a call returns when its work is *queued*. A clock that is read then has timed the queueing.
+if device.type == "cuda":
+    torch.cuda.synchronize()
+    queued_s = mean_of_ten_s(eager.step, waits=False)
+    torch.cuda.synchronize()
+    done_s = mean_of_ten_s(eager.step)
+    pairs.append(("no synchronisation", "ms a call", queued_s * 1e3, done_s * 1e3))
+else:
+    print("A CPU has no queue: timing without waiting needs a CUDA device.")
+
+# %%
+# 3 to 5. One block, the mean, one thread
+# ---------------------------------------
+# :class:`torch.utils.benchmark.Timer` waits for the device at both ends of a block of calls, and makes two calls or
+# more before it starts its clock. How many blocks there are it leaves to you. ``timeit`` times one, and one block has
+# no spread: its interquartile range (IQR) is zero whatever happened meanwhile. ``blocked_autorange`` stops after a
+# fifth of a second; where it chose a large block, that can be one too.
+import itertools
+import statistics
+
+import numpy as np
+from torch.utils import benchmark
+
+auto = benchmark.Timer("step()", globals={"step": eager.step}).blocked_autorange()
+print(
+    f"{len(auto.times)} blocks of {auto.number_per_run} calls, {auto.num_threads} thread"
+)
+
+# %%
+# It computes on one CPU thread unless told otherwise. More are not always faster: where something else keeps a
+# processor busy, threads wait for each other.
+#
+# And something always interrupts. Here we do it ourselves: one call in fifty sleeps. The mean of ten blocks carries
+# that, the median does not.
+threads = torch.get_num_threads()
+
+
+def block_of(step, num_threads=threads):
+    timer = benchmark.Timer("step()", globals={"step": step}, num_threads=num_threads)
+    return timer.timeit(3)
+
+
+def disturbed(disturbance):
+    calls = itertools.count()
+    return lambda: (eager.step(), disturbance(next(calls)))
+
+
+one_block = block_of(eager.step)
+# The fifteenth call is the last of the third block: two calls before the clock, three after.
+interrupted = disturbed(lambda call: time.sleep(30 * one_block.mean * (call == 14)))
+blocks_s = [block_of(interrupted).mean for _ in range(10)]
+one_thread_s = statistics.median(block_of(eager.step, 1).mean for _ in range(10))
+mean_s, median_s = statistics.mean(blocks_s), statistics.median(blocks_s)
+iqr_s = np.subtract(*np.percentile(blocks_s, [75, 25]))
+pairs += [
+    ("one block", "its IQR, ms", one_block.iqr * 1e3, iqr_s * 1e3),
+    ("the mean", "ms a call", mean_s * 1e3, median_s * 1e3),
+    ("one thread", f"ms a call; all: {threads}", one_thread_s * 1e3, median_s * 1e3),
+]
+
+# %%
+# 6. One after the other
+# ----------------------
+# Machines slow down when they get warm. We cannot order that, so this step does it: after fifty calls it does its work
+# twice. We time it against itself: ten blocks and then ten, and once more with the blocks taken in turn.
+slowing, slowing_too = (
+    disturbed(lambda call: call >= 50 and eager.step()) for _ in range(2)
+)
+first, then = ([block_of(slowing).mean for _ in range(10)] for _ in range(2))
+in_turn = [block_of(slowing_too).mean / block_of(slowing_too).mean for _ in range(10)]
+ratio = statistics.median(first) / statistics.median(then)
+pairs.append(
+    ("one after the other", "a step / itself", ratio, statistics.median(in_turn))
+)
+
+# %%
+# 7. Another baseline than you think
+# ----------------------------------
+# A compiled step wants a tensor as its learning rate. Give the eager one the same, and Adam drops without a word to its
+# loop over single tensors. That is a CPU's default anyway; on a GPU it is not, and the number of kernels shows it.
+#
+# :func:`optimbench.compare` does what all of this asks for: warm-up, waiting, all threads, many blocks, in turn and in
+# random order, medians, an interval. One step is in it twice, to see what it says of a step and itself.
+comparison = ob.compare(
+    {
+        "eager": eager.step,
+        "eager again": eager.step,
+        "eager, tensor lr": tensor_lr.step,
+        "compiled": compiled_step,
+    },
+    baseline="eager",
+    min_run_time_s=0.1 if quick else 1.0,
+)
+comparison
+
+# %%
+# "No clear difference" is right for the same step. The interval holds 99 % of the bootstrap, so about one such
+# comparison in a hundred says something else.
+print(comparison.conclusion("eager again"))
+compiled_s = comparison.row("compiled").median_s
+flattering, fair = (
+    comparison.row(name).median_s / compiled_s for name in ("eager, tensor lr", "eager")
+)
+pairs.append(("tensor lr in the baseline", "eager / compiled", flattering, fair))
+
+# %%
+# 8. A warmer cache than in training
+# ----------------------------------
+# A step that is called again at once finds its numbers in the cache, if they fit; after a backward pass they may be
+# gone. ``cold_cache=True`` writes over the cache before every call. On a GPU it reads the time between two events on
+# the device, so there we set it beside the kernels' time. The model here has a sixteenth of the parameters, and Adam
+# with ``fused=True`` passes over them once.
+step = make_adam(width // 4, fused=True).step
+warm, cold = (
+    ob.measure(step, name="fused", min_run_time_s=0.3, cold_cache=is_cold)
+    for is_cold in (False, True)
+)
+warm_s = warm.kernel_time_s or warm.median_s
+pairs.append(("a warm cache", "ms a fused call", warm_s * 1e3, cold.median_s * 1e3))
+
+# %%
+# All of them
+# -----------
+wrong_numbers = ob.Table(
+    name="The same question, asked carelessly and carefully",
+    columns=("pitfall", "number", "careless", "careful"),
+    cells=tuple(pairs),
+)
+wrong_numbers
+
+# %%
+# How many times too large or too small each careless number is; the IQR of one block, being zero, has no bar.
+import matplotlib.pyplot as plt
+
+shown = [(name, wrong / right) for name, _, wrong, right in pairs if wrong]
+figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+axes.barh([name for name, _ in shown], [ratio - 1 for _, ratio in shown], left=1)
+axes.set(
+    xscale="log", xlabel="careless / careful", title="How wrong careless numbers are"
+)
+axes.invert_yaxis()
+plt.show()
+
+# %%
+# What this does not show
+# -----------------------
+# * Which step is the fastest: this was one model only.
+# * Whether the time goes into Python or into kernels: that is the next page.
+# * How numbers vary from day to day: a result belongs to its machine and its date.
