@@ -1,0 +1,211 @@
+r"""
+What compiling a step costs
+===========================
+
+The first call of a compiled Adam step against all later ones: with an empty compile cache, with a filled one, and for
+more and more tensors.
+
+**You will see**
+
+* how the time of the first call depends on the number of tensors, and on their size;
+* what the compile cache saves, in the same process and after a restart;
+* after how many steps all of that is earned back.
+
+**Requirements:** PyTorch 2.11 or newer and a C++ compiler; a GPU is used where there is one. ``optimbench`` is a wheel
+served by the site this page comes from (see *Install* there).
+"""
+
+# %%
+# What the first call does
+# ------------------------
+# It traces ``opt.step()`` into a graph, generates code for the graph, and has that code compiled: Triton kernels on a
+# GPU, C++ on a CPU. Each parameter brings its own operations into the graph, so we expect a cost for each *tensor*. How
+# many numbers are in a tensor is one number in the generated code.
+#
+# We go up to 64 tensors on a GPU and to 8 on a CPU, where a C++ compiler does most of the work.
+import os
+
+import torch
+
+import optimbench as ob
+
+device, reason = ob.pick_device()
+print(f"Running on {device.type}: {reason}.")
+# The automated tests of this page set OPTIMBENCH_QUICK to run it on one tensor.
+quick = "OPTIMBENCH_QUICK" in os.environ
+counts = (1, 4, 16, 64) if device.type == "cuda" else (1, 2, 4, 8)
+if quick:
+    counts = (1,)
+
+
+def make_adam(n_tensors, width=64):
+    shapes = ((width, width),) * n_tensors
+    workload = ob.Workload(name="squares", description="", shapes=shapes)
+    parameters = ob.make_parameters(workload, device=device)
+    return torch.optim.Adam(parameters, lr=0.01)
+
+
+# %%
+# Before anything is timed: does the compiled step give the same parameters? This first compile also loads the compiler
+# itself into the process, which would otherwise be counted as the cost of one tensor.
+opt, eager = make_adam(counts[0]), make_adam(counts[0])
+
+
+@torch.compile
+def compiled_step():
+    opt.step()
+
+
+for _ in range(5):
+    compiled_step()
+    eager.step()
+torch.testing.assert_close(
+    opt.param_groups[0]["params"], eager.param_groups[0]["params"]
+)
+print("after five steps the parameters are the same")
+
+# %%
+# More and more tensors, cold and warm
+# ------------------------------------
+# Compiled code is kept on disk. ``fresh_cache`` gives us an empty cache for a while. We time the first call, then make
+# the process forget what it compiled (:func:`torch.compiler.reset`) and time the first call again: now tracing is done
+# once more, but the code comes from the disk. PyTorch counts its cache hits, so we need not guess.
+import time
+
+from torch._dynamo.utils import counters
+from torch._inductor.utils import fresh_cache
+
+
+def timed_s(step):
+    start = time.perf_counter()
+    step()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def cache_hits():
+    return counters["inductor"]["fxgraph_cache_hit"]
+
+
+rows = []
+for n_tensors in counts:
+    opt = make_adam(n_tensors)  # What compiled_step() updates from now on.
+    with fresh_cache():
+        torch.compiler.reset()
+        hits_before = cache_hits()
+        cold_s = timed_s(compiled_step)
+        assert cache_hits() == hits_before, "the cache was not empty"
+        later_s = timed_s(compiled_step)
+        torch.compiler.reset()
+        warm_s = timed_s(compiled_step)
+    hits = cache_hits() - hits_before
+    rows.append((n_tensors, cold_s, warm_s, hits, later_s))
+
+first_calls = ob.Table(
+    name="The first call, by number of tensors",
+    columns=("tensors", "empty cache, s", "filled, s", "cache hits", "second call, s"),
+    cells=tuple(rows),
+)
+first_calls
+
+# %%
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+for column, label in ((1, "first call, empty cache"), (2, "first call, filled cache")):
+    axes.plot(counts, [row[column] for row in rows], "o-", label=label)
+axes.set_xscale("log", base=2)
+axes.set_xticks(counts, counts)
+axes.set(xlabel="tensors", ylabel="seconds", ylim=0)
+axes.set_title("The first call of a compiled step, by number of tensors")
+axes.legend()
+plt.show()
+
+# %%
+# After a restart
+# ---------------
+# A job that is started again has nothing in memory, only the cache on disk. So we time the first call in a new process,
+# twice: the first one finds an empty cache and fills it for the second. Both have to load the compiler too.
+import contextlib
+import subprocess
+import sys
+
+PROGRAM = """
+import sys, time, torch
+parameters = [torch.nn.Parameter(torch.rand(64, 64, device=sys.argv[2]))
+              for _ in range(int(sys.argv[1]))]
+for parameter in parameters:
+    parameter.grad = torch.rand_like(parameter)
+opt = torch.optim.Adam(parameters, lr=0.01)
+step = torch.compile(lambda: opt.step())
+start = time.perf_counter()
+step()
+if sys.argv[2].startswith("cuda"):
+    torch.cuda.synchronize()
+print(time.perf_counter() - start)
+"""
+n_tensors = 1 if quick else 4
+
+
+def first_call_in_a_new_process_s():
+    command = [sys.executable, "-c", PROGRAM, str(n_tensors), str(device)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+# The tests do without the empty cache: filling one takes a while.
+with contextlib.nullcontext() if quick else fresh_cache():
+    restart_s = [first_call_in_a_new_process_s() for _ in range(2)]
+
+# %%
+# When it is earned back
+# ----------------------
+# Every later step has to save some time, or no number of steps is enough. Now the tensors are large, 1024 by 1024: only
+# with real work is there something to save. The comparison starts from an empty cache.
+wide = 64 if quick else 1024
+opt, eager = make_adam(n_tensors, wide), make_adam(n_tensors, wide)
+torch.compiler.reset()
+with fresh_cache():
+    comparison = ob.compare(
+        {"eager": eager.step, "compiled": compiled_step},
+        baseline="eager",
+        min_run_time_s=0.2 if quick else 1.0,
+    )
+comparison
+
+# %%
+# If the compiled step is not clearly faster, there is no break-even, and the table has none.
+base, row = comparison.row("eager"), comparison.row("compiled")
+gain_s = base.median_s - row.median_s
+is_faster = comparison.speedup("compiled").wall.is_faster
+costs_s = (
+    ("this process, empty cache", row.first_call_s),
+    ("new process, empty cache", restart_s[0]),
+    ("new process, filled cache", restart_s[1]),
+)
+break_even = ob.Table(
+    name=f"Steps that earn back the first call, {n_tensors} tensors of {wide} by {wide}",
+    columns=("where the step is compiled", "first call, s", "steps"),
+    cells=tuple(
+        (where, cost_s, round(cost_s / gain_s) if is_faster else None)
+        for where, cost_s in costs_s
+    ),
+)
+break_even
+
+# %%
+print(comparison.conclusion("compiled"))
+small_s = next(cold_s for n, cold_s, *_ in rows if n == n_tensors)
+print(
+    f"first call with {n_tensors} tensors, empty cache:"
+    f" {small_s:.1f} s at width 64, {row.first_call_s:.1f} s at width {wide}"
+)
+
+# %%
+# What this does not show
+# -----------------------
+# * Recompiles: each costs about as much as a first call, and a learning rate given as a float can cause one at every
+#   step. Page 2 is about them.
+# * Compiling forward and backward passes, which have larger graphs than a step.
+# * Caches shared between machines: :func:`torch.compiler.save_cache_artifacts` packs one up.
