@@ -33,7 +33,7 @@ class RecordedResults(SphinxDirective):
         own = this_build(self.env.srcdir, self.config)
         stored = stored_recordings(self.env.srcdir)
         sections = [_section("machines", nodes.Text("Machines"), self._machines(own, stored))]
-        pages = sorted(pages_with_results(self.env.srcdir, self.config))
+        pages = sorted(pages_with_results(self.env.srcdir, self.config), key=lambda name: Path(name).name)
         return [*sections, *[self._script(docname, own, stored) for docname in pages]]
 
     def _machines(self, own: Recording, stored: Sequence[Recording]) -> list[nodes.Node]:
@@ -103,7 +103,8 @@ class RecordedResults(SphinxDirective):
         if isinstance(first, Environment):  # The machines have a table of their own.
             return []
         if not isinstance(first, Comparison | Measurement | RecompileLog | Bandwidth):
-            return result_tabs(script, variable, own, stored)
+            tabs = result_tabs(script, variable, own, stored)
+            return tabs if stored else tabs[:1]  # The page says only once that nobody has recorded anything.
         table = across_devices(results)
         raw = nodes.raw("", table._repr_html_(), format="html")
         return [raw, *self._pictures(f"{script}-{variable}", results)]
@@ -214,14 +215,17 @@ def _draw(results: Mapping[str, Result], ink: str, path: Path) -> None:
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         figure = Figure(figsize=(7, 1.2 + 0.45 * _n_rows(results)), layout="constrained")
         FigureCanvasSVG(figure)
-        figures.draw_devices(results, figure.add_subplot())
+        if len(results) == 1:
+            figures.draw(next(iter(results.values())), figure.add_subplot())
+        else:
+            figures.draw_devices(results, figure.add_subplot())
         figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
 
 
 def _n_rows(results: Mapping[str, Result]) -> int:
     """How many rows the figure has, within what a page can show."""
     steps = {row.name for result in results.values() if isinstance(result, Comparison) for row in result.rows}
-    return min(30, max(len(steps), len(results), 2))
+    return min(30, max(len(steps), len(results), 4))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
