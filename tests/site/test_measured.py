@@ -1,0 +1,56 @@
+"""The role that puts measured values into prose: what an address may name, and what is said where there is nothing."""
+
+import pytest
+
+from optimbench_site.measured import measured
+from recording_examples import SCRIPT, recording
+
+OTHER = "plot_02_other"
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (f"{SCRIPT}.comparison.rows[compiled].median_s", "90.0 µs"),
+        (f"{SCRIPT}.comparison.rows[1].median_s", "90.0 µs"),
+        (f"{SCRIPT}.comparison.rows[compiled].peak_extra_bytes", "4.00 KiB"),
+        (f"{SCRIPT}.comparison.rows[compiled].kernel_count", "2"),
+        (f"{SCRIPT}.comparison.rows[compiled].block_times_s[2]", "300 µs"),
+        (f"{SCRIPT}.comparison.speedups[compiled].kernel", "1.40x faster [1.37, 1.43]"),
+        (f"{SCRIPT}.comparison.speedups[compiled].kernel.verdict", "1.40x faster"),
+        (f"{SCRIPT}.log.n_recompiles", "0"),
+        (f"{SCRIPT}.lr_table.cells[last][lr]", "-2.5"),
+        (f"{SCRIPT}.lr_table.cells[last][1]", "-2.5"),
+        (f"{SCRIPT}.machine.torch", "2.11.0+cu130"),
+        (f"{OTHER}.copy.bytes_per_s", "0.00000000400 GB/s"),
+        (f"{OTHER}.one.first_call_s", "3.00 s"),
+    ],
+)
+def test_a_value_is_shown_with_its_unit_and_device(address: str, shown: str) -> None:
+    assert measured(f"nvidia-h200:{address}", [recording()]) == f"{shown} (NVIDIA H200)"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("nonsense", "expected device:script.variable.field"),
+        (f"nvidia-h200:{SCRIPT}", "expected device:script.variable.field"),
+        (f"nvidia-h200:{SCRIPT}.comparison.rows[compiled", "expected device:script.variable.field"),
+        (f"nvidia-a100:{SCRIPT}.log.calls", "no recording of 'nvidia-a100' (there is 'nvidia-h200')"),
+        ("nvidia-h200:plot_09_x.log.calls", f"no script 'plot_09_x' (there is '{SCRIPT}', '{OTHER}')"),
+        (f"nvidia-h200:{OTHER}.log.calls", "no result 'log' (there is 'copy', 'one', 'recommendation')"),
+        (f"nvidia-h200:{OTHER}.one.mean_s", "Measurement has no 'mean_s' (it has 'name', "),
+        (f"nvidia-h200:{OTHER}.one.__class__", "nothing has a field '__class__' here"),
+        (f"nvidia-h200:{OTHER}.one.notes", "Measurement has no 'notes'"),
+        (f"nvidia-h200:{OTHER}.one.median_s.real", "nothing has a field 'real' here"),
+        (f"nvidia-h200:{OTHER}.one.median_s[0]", "[0] follows something that has no items"),
+        (f"nvidia-h200:{SCRIPT}.comparison.rows[fused].median_s", "no [fused] (there is 'eager', 'compiled')"),
+        (f"nvidia-h200:{SCRIPT}.comparison.rows[2].median_s", "no [2] (there is 'eager', 'compiled')"),
+        (f"nvidia-h200:{SCRIPT}.comparison", "that is Comparison, not a number or a text"),
+        (f"nvidia-h200:{SCRIPT}.comparison.rows[eager].cold_cache", "that is bool, not a number or a text"),
+    ],
+)
+def test_a_wrong_address_says_what_could_be_there(address: str, said: str) -> None:
+    with pytest.raises(LookupError) as caught:
+        measured(address, [recording()])
+    assert said in str(caught.value.args[0])
