@@ -81,7 +81,7 @@ class RecordedResults(SphinxDirective):
         for variable in variables:
             shown = self._experiment(script, variable, own, stored)
             if shown:
-                content.append(_section(f"{script}-{variable}", nodes.literal("", variable), shown))
+                content.append(_section(f"{script}-{variable}", nodes.Text(_heading(variable)), shown))
         return _section(script, nodes.Text(title), content)
 
     def _link(self, docname: str) -> nodes.Node:
@@ -194,6 +194,11 @@ def _machine_row(label: str, recording: Recording) -> list[str]:
 
 def _section(name: str, title: nodes.Node, content: Sequence[nodes.Node]) -> nodes.section:
     return nodes.section("", nodes.title("", "", title), *content, ids=[nodes.make_id(name)], names=[name])
+
+
+def _heading(variable: str) -> str:
+    """A variable's name as words: few_large_comparison becomes "Few large comparison"."""
+    return variable.replace("_", " ").capitalize()
 
 
 def _title(script: Path) -> str:

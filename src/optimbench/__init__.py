@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from optimbench.recipes import copy_optimizer as copy_optimizer
     from optimbench.recipes import possible_recipes as possible_recipes
     from optimbench.recipes import why_not as why_not
+    from optimbench.recommendation import Progress as Progress
     from optimbench.recommendation import recommend as recommend
     from optimbench.recompiles import Capture as Capture
     from optimbench.recompiles import capture_recompiles as capture_recompiles
@@ -101,7 +102,7 @@ _MODULE_OF = {
     ),
     **dict.fromkeys(["bytes_per_step", "cache_note", "copy_bandwidth", "floor_s"], "limits"),
     **dict.fromkeys(["Workload", "make_parameters"], "workloads"),
-    **dict.fromkeys(["recommend"], "recommendation"),
+    **dict.fromkeys(["Progress", "recommend"], "recommendation"),
     **dict.fromkeys(["compare", "measure"], "timing"),
 }
 
