@@ -110,7 +110,8 @@ def cleaned(raw_log):
 def show(lines, word, keep=""):
     for line in lines:
         if line.word == word and re.match(keep, line.text):
-            print(f"[{line.compile}] {line.text}"[:150])
+            text = re.sub(r" {3,}#", "  #", line.text)
+            print(f"[{line.compile}] {text}"[:150])
 
 
 float_log = cleaned(log_of(make_step(0.01)))
