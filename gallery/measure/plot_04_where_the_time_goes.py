@@ -215,7 +215,9 @@ before_and_after
 import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots(2, sharex=True, figsize=(7, 3.5), layout="constrained")
-for ax, (name, events) in zip(axes, traces.items(), strict=True):
+for ax, (name, events), (n_kernels, *_, gaps) in zip(
+    axes, traces.items(), summary, strict=True
+):
     lines = {kind: work[name]}
     launches = last_five_steps(events, lambda event: "LaunchKernel" in event.name)
     if launches:
@@ -226,7 +228,9 @@ for ax, (name, events) in zip(axes, traces.items(), strict=True):
         bars = [(start - begin, end - start) for start, end, _ in spans]
         ax.broken_barh(bars, (height - 0.35, 0.7), color=f"C{height}", edgecolor="none")
     ax.set_yticks(range(len(lines)), lines)
-    ax.set_title(f"One {name} step: {kind} and the gaps between them")
+    ax.set_title(
+        f"One {name} step, {kind}: {n_kernels:.0f}; gaps: {gaps:.0%} of the time"
+    )
 axes[-1].set_xlabel("µs since the first event of the step")
 plt.show()
 
