@@ -183,6 +183,6 @@ assert float(shared) == 0.25
 #
 # What this does not show
 # -----------------------
-# Sixteen schedulers come with PyTorch. Two of them, ``OneCycleLR`` and ``CyclicLR``, also change the momentum, as a
+# Of the other schedulers that come with PyTorch, ``OneCycleLR`` and ``CyclicLR`` also change the momentum, as a
 # float, unless told ``cycle_momentum=False``; other optimizers compile differently. Look at the log before you trust a
 # time.
