@@ -17,7 +17,7 @@ served by the site this page comes from (see *Install* there).
 
 # %%
 # Two models with nearly the same number of parameters a tensor would tell nothing. We take ten tensors of a million
-# numbers, and a hundred of a thousand. On a CPU, where C++ is compiled for every tensor anew, there are twenty of
+# numbers, and a hundred of a thousand. On a CPU, where C++ is compiled for every tensor anew, there are eight of
 # the small ones; the tests of this page take three, and shrink the large ones a thousandfold.
 import os
 
@@ -28,7 +28,7 @@ import optimbench as ob
 device, reason = ob.pick_device()
 print(f"Running on {device.type}: {reason}.")
 is_quick = "OPTIMBENCH_QUICK" in os.environ
-n_small = 3 if is_quick else 100 if device.type == "cuda" else 20
+n_small = 3 if is_quick else 100 if device.type == "cuda" else 8
 
 
 def few_large():
