@@ -16,7 +16,7 @@ PACKAGE = Path(optimbench.__file__).parent
 GROUPS = [
     {"errors", "_format", "_stats"},
     {"results", "_gpu_state", "environment"},
-    {"comparison"},
+    {"comparison", "isolation"},
     {"recordings", "figures"},
 ]
 # Beside them: these measure. They import each other and all but the last group.

@@ -398,6 +398,7 @@ class Subclass(torch.nn.Parameter):
         (lambda: torch.optim.Adafactor(make_small()), "flat_compiled", "Adafactor reads numbers back to the host"),
         (lambda: torch.optim.Adafactor(make_small()), "flat_fused", "Adafactor has no fused implementation"),
         (lambda: torch.optim.LBFGS(make_small()), "forloop", "LBFGS.step needs closure"),
+        (lambda: torch.optim.LBFGS(make_small()), "flat_compiled", "torch disables torch.compile for LBFGS"),
         (lambda: torch.optim.SparseAdam(sparse_gradient()), "compiled", "torch disables torch.compile for SparseAdam"),
         (lambda: torch.optim.SparseAdam(sparse_gradient()), "flat_fused", "SparseAdam has no fused implementation"),
         (lambda: torch.optim.SGD(sparse_gradient()), "flat_fused", "a gradient is sparse"),

@@ -1,3 +1,4 @@
+import contextlib
 import itertools
 import math
 import os
@@ -5,6 +6,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -42,6 +44,23 @@ def test_the_first_call_is_told_apart_from_the_rest() -> None:
     assert measured.first_call_s == pytest.approx(30.01)
     assert measured.warm_up_s == pytest.approx(30.05)
     assert measured.median_s == pytest.approx(0.01)
+
+
+def test_a_turn_begins_after_the_first_calls_and_ends_after_the_last() -> None:
+    clock = FakeClock()
+    seen_s = []
+
+    @contextlib.contextmanager
+    def turn() -> Iterator[None]:
+        seen_s.append(clock.now_s)
+        yield
+        seen_s.append(clock.now_s)
+
+    steps = {name: clock.step(0.001, first_s=10.0) for name in ("a", "b")}
+    ob.compare(steps, baseline="a", device="cpu", clock=clock, turn=turn())
+    # Five calls of each come before, nothing comes after.
+    assert seen_s == [pytest.approx(20.01), clock.now_s]
+    assert seen_s[1] > seen_s[0] + 1
 
 
 @pytest.mark.parametrize("duration_s", [1e-6, 1e-3, 0.02, 0.05])

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from optimbench.errors import RecipeError as RecipeError
     from optimbench.errors import RecordingError as RecordingError
     from optimbench.errors import StaleGradientError as StaleGradientError
+    from optimbench.isolation import run_all_isolated as run_all_isolated
+    from optimbench.isolation import run_isolated as run_isolated
     from optimbench.limits import bytes_per_step as bytes_per_step
     from optimbench.limits import cache_note as cache_note
     from optimbench.limits import copy_bandwidth as copy_bandwidth
@@ -77,6 +79,7 @@ _MODULE_OF = {
         ],
         "errors",
     ),
+    **dict.fromkeys(["run_all_isolated", "run_isolated"], "isolation"),
     **dict.fromkeys(["Capture", "capture_recompiles"], "recompiles"),
     **dict.fromkeys(["RecordedScript", "Recording", "load_recording", "save_recording"], "recordings"),
     **dict.fromkeys(

@@ -1,13 +1,13 @@
-"""The command line: `python -m optimbench recommend` and `python -m optimbench env`."""
+"""The command line: `python -m optimbench recommend`, `compare` and `env`."""
 
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from optimbench.errors import OptimBenchError
+from optimbench.errors import InvalidArgumentError, OptimBenchError
 
 if TYPE_CHECKING:
     from optimbench.recommendation import Progress
@@ -17,34 +17,47 @@ _BAR_WIDTH = 24
 # Optimizers of torch that a workload can be tried with as they are: they take dense parameters of any shape and step
 # without a closure.
 _OPTIMIZERS = ["Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"]
+# And those that `compare` can be given too: LBFGS gets a closure, SparseAdam sparse gradients.
+_UNUSUAL = ["Adafactor", "LBFGS", "Muon", "SparseAdam"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     parsed = _parser().parse_args(arguments)
     try:
-        return _env(parsed) if parsed.command == "env" else _recommend(parsed)
+        return {"env": _env, "recommend": _recommend, "compare": _compare}[parsed.command](parsed)
     except OptimBenchError as error:
         print(f"optimbench: {error}", file=sys.stderr)
         return 1
 
 
 def _parser() -> argparse.ArgumentParser:
+    from optimbench.recipes import RECIPES
     from optimbench.workloads import WORKLOADS
 
     parser = argparse.ArgumentParser(prog="python -m optimbench", description="Measure optimizer steps.")
     commands = parser.add_subparsers(dest="command", required=True)
     env = commands.add_parser("env", help="describe this machine as results do")
     choose = commands.add_parser("recommend", help="measure all recipes on a workload and say which to use")
-    choose.add_argument("--workload", choices=list(WORKLOADS), default="ten_layers")
-    choose.add_argument("--optimizer", choices=_OPTIMIZERS, default="Adam", help="with torch's default settings")
-    choose.add_argument("--device", help='for example "cuda" or "cpu"; by default CUDA if it can be used')
-    choose.add_argument("--scale", type=float, default=1.0, help="make the tensors smaller, not fewer (default: 1)")
+    chosen = commands.add_parser("compare", help="measure chosen recipes against the optimizer's own step")
+    for command, optimizers in ((choose, _OPTIMIZERS), (chosen, sorted(_OPTIMIZERS + _UNUSUAL))):
+        command.add_argument("--workload", choices=list(WORKLOADS), default="ten_layers")
+        command.add_argument("--optimizer", choices=optimizers, default="Adam", help="with torch's default settings")
+        command.add_argument("--device", help='for example "cuda" or "cpu"; by default CUDA if it can be used')
+        command.add_argument("--scale", type=float, default=1.0, help="smaller tensors, not fewer (default: 1)")
+        command.add_argument("--min-run-time", type=float, default=2.0, metavar="SECONDS", help="for each recipe")
     choose.add_argument(
         "--gradients-move", action="store_true", help="leave out CUDA graphs, for loops that replace gradients"
     )
-    choose.add_argument("--min-run-time", type=float, default=2.0, metavar="SECONDS", help="for each recipe")
-    for command in (env, choose):
+    chosen.add_argument("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES), metavar="RECIPE")
+    chosen.add_argument("--settings", default="{}", metavar="JSON", help="of the optimizer, as a JSON object")
+    chosen.add_argument("--tensors", type=int, metavar="N", help="only the first tensors of the workload")
+    chosen.add_argument(
+        "--check", action=argparse.BooleanOptionalAction, default=True, help="time a recipe only if it does the same"
+    )
+    # From run_all_isolated: an open file whose lock says whose turn it is.
+    chosen.add_argument("--turn", type=int, help=argparse.SUPPRESS)
+    for command in (env, choose, chosen):
         command.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
@@ -57,20 +70,36 @@ def _env(parsed: argparse.Namespace) -> int:
 
 
 def _recommend(parsed: argparse.Namespace) -> int:
-    import torch
-
-    from optimbench.devices import pick_device
+    from optimbench._chosen_recipes import make_optimizer
     from optimbench.recommendation import recommend
-    from optimbench.workloads import make_parameters
 
-    device = torch.device(parsed.device) if parsed.device else pick_device().device
-    parameters = make_parameters(parsed.workload, device=device, scale=parsed.scale)
-    optimizer = getattr(torch.optim, parsed.optimizer)(parameters)
     found = recommend(
-        optimizer,
+        make_optimizer(parsed.optimizer, parsed.workload, parsed.device, parsed.scale),
         gradients_move=parsed.gradients_move,
         min_run_time_s=parsed.min_run_time,
         progress=_draw,
+    )
+    _show(found, as_json=parsed.json)
+    return 0
+
+
+def _compare(parsed: argparse.Namespace) -> int:
+    from optimbench._chosen_recipes import compare_recipes, make_optimizer
+    from optimbench.isolation import turn
+
+    try:
+        settings = msgspec.json.decode(parsed.settings, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise InvalidArgumentError(f"settings is {parsed.settings!r} (expected a JSON object): {error}") from error
+    optimizer = make_optimizer(
+        parsed.optimizer, parsed.workload, parsed.device, parsed.scale, parsed.tensors, **settings
+    )
+    found = compare_recipes(
+        optimizer,
+        parsed.recipes,
+        has_check=parsed.check,
+        min_run_time_s=parsed.min_run_time,
+        turn=None if parsed.turn is None else turn(parsed.turn),
     )
     _show(found, as_json=parsed.json)
     return 0

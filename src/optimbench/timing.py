@@ -5,6 +5,7 @@ calls, so that a block takes about as long as the longer of launching and runnin
 launch and the kernels' own time are measured too, each by its own means.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 
@@ -83,6 +84,7 @@ def compare(
     num_threads: int | None = None,
     cold_cache: bool = False,
     clock: Clock | None = None,
+    turn: contextlib.AbstractContextManager[object] | None = None,
 ) -> Comparison:
     """Measure several steps in interleaved rounds and compare each with the baseline.
 
@@ -103,6 +105,8 @@ def compare(
         num_threads: As in `measure`.
         cold_cache: As in `measure`.
         clock: As in `measure`.
+        turn: Entered after the first calls and left after the last, so that processes which compile side by side can
+            be timed one at a time.
 
     Returns:
         One measurement a step and its ratios to the baseline.
@@ -134,7 +138,8 @@ def compare(
             not_measured.append(NotMeasured(name=runner.name, outcome="different result", reason=difference))
     refused = {step.name for step in not_measured}
     runners = [runner for runner in runners if runner.name not in refused]
-    take_rounds([runner for runner in runners if runner.failure is None], min_run_time_s, seed=seed)
+    with turn or contextlib.nullcontext():
+        take_rounds([runner for runner in runners if runner.failure is None], min_run_time_s, seed=seed)
     for runner in runners:
         if runner.failure is not None:
             if runner.name == baseline:

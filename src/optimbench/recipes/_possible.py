@@ -57,7 +57,8 @@ def why_not(optimizer: torch.optim.Optimizer, recipe: str, *, elementwise: bool 
     """
     wanted = recipe_named(recipe)
     return (
-        _step_problem(optimizer)
+        (_never_compiled(optimizer) if wanted.implementation == "compiled" else None)
+        or _step_problem(optimizer)
         or _implementation_problem(optimizer, wanted)
         or (_flat_problem(optimizer, elementwise) if wanted.is_flat else None)
         or (_graph_problem(optimizer, wanted) if wanted.in_graph else None)
@@ -123,10 +124,11 @@ def _implementation_problem(optimizer: torch.optim.Optimizer, recipe: Recipe) ->
     return _probe(optimizer, recipe)
 
 
+def _never_compiled(optimizer: torch.optim.Optimizer) -> str | None:
+    return next((reason for unable, reason in _NOT_COMPILED.items() if isinstance(optimizer, unable)), None)
+
+
 def _compile_problem(optimizer: torch.optim.Optimizer) -> str | None:
-    for unable, reason in _NOT_COMPILED.items():
-        if isinstance(optimizer, unable):
-            return reason
     for device in {parameter.device for parameter in parameters_of(optimizer) if parameter.is_cuda}:
         if torch.cuda.get_device_capability(device) < LEAST_CAPABILITY:
             return f"torch.compile needs compute capability {'.'.join(map(str, LEAST_CAPABILITY))} on CUDA"
