@@ -358,7 +358,7 @@ def test_a_step_without_gradients_is_refused_however_it_is_wrapped() -> None:
     def wrapped() -> None:
         optimizer.step()
 
-    for step in (optimizer.step, wrapped, torch.compile(wrapped), lambda: wrapped()):  # noqa: PLW0108
+    for step in (optimizer.step, wrapped, torch.compile(wrapped), torch.compile(optimizer.step), lambda: wrapped()):  # noqa: PLW0108
         with pytest.raises(NoGradientError, match="no parameter of its Adam has a gradient"):
             ob.measure(step, name="Adam")
 

@@ -91,13 +91,11 @@ class Runner:
         self._compiles_while_timed = 0
 
     def warm_up(self) -> None:
-        """Make the first calls, timing each, under the number of threads that is measured later.
+        """Make the first calls, timing each.
 
         Raises:
             CompilerNotFoundError: The step compiles, and Inductor finds no C++ compiler.
         """
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self._num_threads)
         try:
             for _ in range(_WARM_UP_CALLS):
                 start = self._clock()
@@ -108,16 +106,19 @@ class Runner:
             if missing is not None:
                 raise missing from error
             raise
-        finally:
-            torch.set_num_threads(threads)
 
     def attempt(self, take: Callable[[], None]) -> None:
-        """Take a sample, unless the step has failed before; where it fails now, keep why."""
-        if self.failure is None:
-            try:
-                take()
-            except Exception as error:  # noqa: BLE001 - a step may raise anything, for example when memory runs out.
-                self.failure = error
+        """Take a sample with the step's threads, unless it has failed before; where it fails now, keep why."""
+        if self.failure is not None:
+            return
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self._num_threads)
+        try:
+            take()
+        except Exception as error:  # noqa: BLE001 - a step may raise anything, for example when memory runs out.
+            self.failure = error
+        finally:
+            torch.set_num_threads(threads)
 
     def estimate(self) -> None:
         """Find out about how long a call takes, to choose the size of a block; flushing a cache is part of it."""

@@ -79,7 +79,10 @@ def _search(thing: object, depth: int) -> Iterator[torch.optim.Optimizer]:
     elif inspect.ismethod(thing):
         yield from _search(thing.__self__, depth - 1)
     elif inspect.isfunction(thing):
-        function = inspect.unwrap(thing)
+        function = inspect.unwrap(thing, stop=inspect.ismethod)
+        if inspect.ismethod(function):  # torch.compile(optimizer.step)
+            yield from _search(function, depth - 1)
+            return
         names = inspect.getclosurevars(function)
         for value in (*names.nonlocals.values(), *names.globals.values()):
             if isinstance(value, torch.optim.Optimizer) or inspect.isfunction(value):

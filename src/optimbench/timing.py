@@ -66,7 +66,7 @@ def measure(
     """
     runner = Runner(step, name, device, num_threads, clock, cold_cache=cold_cache)
     _check_run_time(min_run_time_s)
-    runner.warm_up()
+    runner.attempt(runner.warm_up)
     take_rounds([runner], min_run_time_s, seed=0)
     if runner.failure is not None:
         raise runner.failure
