@@ -113,7 +113,7 @@ def _shown(value: Any, field: str) -> str:
         return f"{_format.significant(value / 1e9)} GB/s"
     if field.endswith("_s"):
         return _format.seconds(value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _listed(names: Any) -> str:

@@ -37,8 +37,8 @@ def run_isolated(name: str, arguments: Sequence[str], *, time_limit_s: float = 6
         time_limit_s: Seconds until the process is ended.
 
     Returns:
-        The result, or what happened instead: "crashed" with the signal's name, "timed out" or "failed"; the reason is
-        where Python was when the signal came, else the last line on standard error.
+        The result. Where there is none, what happened instead ("crashed" with the signal's name, "timed out" or
+        "failed"); the reason is where Python was when the signal came, else the last line on standard error.
 
     Raises:
         InvalidArgumentError: The time limit is not positive.
