@@ -9,6 +9,7 @@ import torch
 from optimbench.__main__ import main
 from optimbench._chosen_recipes import compare_recipes, make_optimizer, own_step
 from optimbench.errors import InvalidArgumentError
+from optimbench.isolation import run_isolated
 from optimbench.results import Comparison
 from optimizers import parameters_of
 
@@ -94,3 +95,14 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row.name for row in found.rows] == ["eager", "fused"]
     assert main([*words, "[1]"]) == 1
     assert "settings is '[1]' (expected a JSON object)" in capsys.readouterr().err
+    for option in ("tensors", "threads"):
+        assert main([*words, "{}", f"--{option}", "0"]) == 1
+        assert f"{option} is 0 (expected at least 1)" in capsys.readouterr().err
+
+
+def test_threads() -> None:
+    words = ["compare", "--device", "cpu", "--tensors", "1", "--scale", "0.001", "--min-run-time", "0.02"]
+    # In a process of its own, since the number stays as it is set.
+    found = run_isolated("it", [*words, "--recipes", "fused", "--threads", "1"])
+    assert isinstance(found, Comparison), found
+    assert {row.num_threads for row in found.rows} == {1}

@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     chosen.add_argument("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES), metavar="RECIPE")
     chosen.add_argument("--settings", default="{}", metavar="JSON", help="of the optimizer, as a JSON object")
     chosen.add_argument("--tensors", type=int, metavar="N", help="only the first tensors of the workload")
+    chosen.add_argument("--threads", type=int, metavar="N", help="CPU threads; by default as many as torch uses")
     chosen.add_argument(
         "--check", action=argparse.BooleanOptionalAction, default=True, help="time a recipe only if it does the same"
     )
@@ -84,6 +85,8 @@ def _recommend(parsed: argparse.Namespace) -> int:
 
 
 def _compare(parsed: argparse.Namespace) -> int:
+    import torch
+
     from optimbench._chosen_recipes import compare_recipes, make_optimizer
     from optimbench.isolation import turn
 
@@ -91,6 +94,11 @@ def _compare(parsed: argparse.Namespace) -> int:
         settings = msgspec.json.decode(parsed.settings, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise InvalidArgumentError(f"settings is {parsed.settings!r} (expected a JSON object): {error}") from error
+    for option, number in (("tensors", parsed.tensors), ("threads", parsed.threads)):
+        if number is not None and number < 1:
+            raise InvalidArgumentError(f"{option} is {number} (expected at least 1)")
+    if parsed.threads is not None:
+        torch.set_num_threads(parsed.threads)
     optimizer = make_optimizer(
         parsed.optimizer, parsed.workload, parsed.device, parsed.scale, parsed.tensors, **settings
     )
