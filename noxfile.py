@@ -67,9 +67,9 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests; `-- ARGUMENTS` go to pytest."""
+    """Run the tests, two at a time; `-- ARGUMENTS` go to pytest."""
     install(session, "test", "docs")
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", *session.posargs)
 
 
 @nox.session
