@@ -110,7 +110,8 @@ class Capture:
             return
         breaks = {
             reason: count - self._breaks_before.get(reason, 0)
-            for reason, count in dynamo_utils.counters["graph_break"].items()
+            # Sorted, since torch keeps them in the order in which this process met them first.
+            for reason, count in sorted(dynamo_utils.counters["graph_break"].items())
             if count > self._breaks_before.get(reason, 0)
         }
         self._log = build_log(
