@@ -24,8 +24,8 @@ from optimbench.results import Measurement
 Step = Callable[[], object]
 Clock = Callable[[], float]
 
-# Twenty rounds find a difference of 10 % under noise of 2 % and drift of 10 % in more than 99 of 100 comparisons,
-# ten in 94; tests/test_timing.py repeats the simulation.
+# Simulated with noise of 2 %, drift of 10 % and one outlier in twenty, twenty rounds find a difference of 10 % in 99 of
+# 100 comparisons, ten rounds in 95; tests/test_timing.py holds the default to 95 with more noise.
 _ROUNDS = 20
 _LEAST_ROUNDS = 10
 # The first call compiles, the second can compile again (optimizer state exists by then), the rest settle caches.

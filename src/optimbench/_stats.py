@@ -6,8 +6,8 @@ import numpy as np
 
 # Resamples of a bootstrap: enough for the 0.5 % and 99.5 % points to rest on 20 resamples each.
 _RESAMPLES = 4_000
-# The interval's confidence. At 99 %, and with the verdict read from it, A against A is called different in
-# about one comparison of a hundred; at 95 % it would be one in twenty, too many for a page of twenty rows.
+# The interval's confidence. At 99 %, and with the verdict read from it, A against A leaves one out in
+# about two comparisons of a hundred (simulated); at 95 % it would be one in twenty, too many for a page of twenty rows.
 CONFIDENCE = 0.99
 # Tukey's fences: samples farther than this many IQRs from the quartiles are counted as outliers.
 _FENCE_IQRS = 1.5

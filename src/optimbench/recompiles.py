@@ -131,8 +131,10 @@ def capture_recompiles() -> Iterator[Capture]:
     does not depend on `TORCH_LOGS`, on handlers of loggers, or on how many compiles there were before:
 
     * A compile is one of a frame that has tensor operations. A step that calls `optimizer.step()` is several frames;
-      those that only call the next one are not counted. So the number of compiles is the number of graphs torch
-      compiled, plus recompiles of such a frame that turned out to have no operation, as with no gradient at all.
+      those that only call the next one are not counted. So the number of compiles is the number of graphs with an
+      operation that torch compiled (`counters["stats"]["unique_graphs"]` also has empty ones, as a step that ends in
+      `print(x.item())` leaves), plus recompiles of such a frame that turned out to have no operation, as with no
+      gradient at all.
     * A recompile is a compile of a frame after a guard of an earlier one had failed. Its reason is the guard that
       failed in the compile used last. The value it was compiled for is named; the new one only where torch tells it,
       which is when the guard on it fails later.

@@ -24,6 +24,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
     def headers_and_rows(self) -> tuple[list[str], list[list[str]]]:
         """The table that every view shows: column headers, and rows of text."""
+        # This class holds no data of its own to show; every result type has its own table.
         raise NotImplementedError
 
     def notes(self) -> list[str]:
