@@ -1,4 +1,4 @@
-"""The command line: `python -m optimbench recommend`, `compare` and `env`."""
+"""The command line: `python -m optimbench recommend`, `compare`, `diff` and `env`."""
 
 import argparse
 import sys
@@ -23,7 +23,10 @@ _UNUSUAL = ["Adafactor", "LBFGS", "Muon", "SparseAdam"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    parsed = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["diff"]:  # Without the parser of the others, which names recipes and so needs torch.
+        return _diff(words[1:])
+    parsed = _parser().parse_args(words)
     try:
         return {"env": _env, "recommend": _recommend, "compare": _compare}[parsed.command](parsed)
     except OptimBenchError as error:
@@ -40,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     env = commands.add_parser("env", help="describe this machine as results do")
     choose = commands.add_parser("recommend", help="measure all recipes on a workload and say which to use")
     chosen = commands.add_parser("compare", help="measure chosen recipes against the optimizer's own step")
+    commands.add_parser("diff", help="compare two recordings of a device")
     for command, optimizers in ((choose, _OPTIMIZERS), (chosen, sorted(_OPTIMIZERS + _UNUSUAL))):
         command.add_argument("--workload", choices=list(WORKLOADS), default="ten_layers")
         command.add_argument("--optimizer", choices=optimizers, default="Adam", help="with torch's default settings")
@@ -111,6 +115,37 @@ def _compare(parsed: argparse.Namespace) -> int:
     )
     _show(found, as_json=parsed.json)
     return 0
+
+
+def _diff(words: Sequence[str]) -> int:
+    from optimbench.recordings import HOST_THRESHOLD, THRESHOLD, find_regressions
+
+    parser = argparse.ArgumentParser(
+        prog="python -m optimbench diff",
+        description="Compare two recordings of a device: times, counts and versions.",
+        epilog="Exit status: 0, 1 if a time is slower beyond its threshold, 2 if a file or an argument is wrong.",
+    )
+    parser.add_argument("old", help="a recording, or a folder of them: then the one of the new one's device")
+    parser.add_argument("new", help="a recording")
+    for option, default, what in (
+        ("--threshold", THRESHOLD, "of kernels, of copies, and on a CPU every time"),
+        ("--host-threshold", HOST_THRESHOLD, "wall and host times on a GPU, which wander with the host"),
+    ):
+        words_of_help = f"how many times slower is too slow: {what} (default: {default:g})"
+        parser.add_argument(option, type=float, default=default, metavar="FACTOR", help=words_of_help)
+    parsed = parser.parse_args(words)
+    try:
+        found = find_regressions(
+            parsed.old, parsed.new, threshold=parsed.threshold, host_threshold=parsed.host_threshold
+        )
+    except OptimBenchError as error:
+        print(f"optimbench: {error}", file=sys.stderr)
+        return 2
+    if found is None:
+        print(f"{parsed.old} holds no recording of this device: nothing to compare with")
+        return 0
+    print(found)
+    return 1 if found.slower else 0
 
 
 def _show(result: object, *, as_json: bool) -> None:

@@ -7,13 +7,18 @@ used, and an error names the place inside the file. Neither reading nor comparin
 from optimbench.recordings._differences import Difference, differences
 from optimbench.recordings._files import load_recording, load_recordings, save_recording
 from optimbench.recordings._recording import RecordedScript, Recording, device_slug, source_sha256
+from optimbench.recordings._regressions import HOST_THRESHOLD, THRESHOLD, Regressions, find_regressions
 
 __all__ = [
+    "HOST_THRESHOLD",
+    "THRESHOLD",
     "Difference",
     "RecordedScript",
     "Recording",
+    "Regressions",
     "device_slug",
     "differences",
+    "find_regressions",
     "load_recording",
     "load_recordings",
     "save_recording",

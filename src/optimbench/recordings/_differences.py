@@ -20,11 +20,18 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         where: The script, with the variable and the row where it is about one.
         said: The difference in words.
         ratio: Old time over new time with its interval, or None where it is not about a time.
+        is_steady: Whether it is about a time that repeats from run to run: of kernels, of copies, or on a CPU. The wall
+            and host times of a GPU's step depend on the host and wander.
     """
 
     where: str
     said: str
     ratio: Ratio | None = None
+    is_steady: bool = True
+
+    def is_slower_than(self, factor: float) -> bool:
+        """Whether the new time is slower by more than a factor, the whole interval of it."""
+        return self.ratio is not None and 1 / self.ratio.high > factor
 
     def __str__(self) -> str:
         return f"{self.where}: {self.said}"
@@ -102,26 +109,30 @@ def _changed_rows(where: str, old: Comparison, new: Comparison) -> Iterator[Diff
 
 
 def _changed_measurement(where: str, old: Measurement, new: Measurement) -> Iterator[Difference]:
-    yield _changed_time(where, "wall time", old.block_times_s, new.block_times_s)
+    is_steady = new.device == "cpu"
+    yield _changed_time(where, "wall time", old.block_times_s, new.block_times_s, is_steady=is_steady)
     if old.block_host_times_s and new.block_host_times_s:
-        yield _changed_time(where, "host time", old.block_host_times_s, new.block_host_times_s)
+        yield _changed_time(where, "host time", old.block_host_times_s, new.block_host_times_s, is_steady=is_steady)
     if old.kernel_time_s and new.kernel_time_s:
         ratio = kernel_ratio(old.kernel_time_s, new.kernel_time_s)
-        yield _said(where, "kernel time", old.kernel_time_s, new.kernel_time_s, ratio)
+        yield _said(where, "kernel time", old.kernel_time_s, new.kernel_time_s, ratio, is_steady=True)
     yield from _changed(where, "kernel_count", old.kernel_count, new.kernel_count)
     yield from _changed(where, "peak_extra_bytes", old.peak_extra_bytes, new.peak_extra_bytes)
 
 
-def _changed_time(where: str, what: str, old_s: Sequence[float], new_s: Sequence[float]) -> Difference:
+def _changed_time(
+    where: str, what: str, old_s: Sequence[float], new_s: Sequence[float], *, is_steady: bool = True
+) -> Difference:
     value, low, high = _stats.unpaired_ratio_interval(old_s, new_s)
-    return _said(where, what, _stats.median(old_s), _stats.median(new_s), Ratio(value=value, low=low, high=high))
+    ratio = Ratio(value=value, low=low, high=high)
+    return _said(where, what, _stats.median(old_s), _stats.median(new_s), ratio, is_steady=is_steady)
 
 
-def _said(where: str, what: str, old_s: float, new_s: float, ratio: Ratio) -> Difference:
+def _said(where: str, what: str, old_s: float, new_s: float, ratio: Ratio, *, is_steady: bool) -> Difference:
     factor = f"{ratio.value:.2f}x faster" if ratio.value >= 1 else f"{1 / ratio.value:.2f}x slower"
     noise = ratio.interval if ratio.is_faster or ratio.is_slower else "(within noise)"
     times = f"{_format.seconds(old_s)} -> {_format.seconds(new_s)}"
-    return Difference(where=where, said=f"{what} {times}, {factor} {noise}", ratio=ratio)
+    return Difference(where=where, said=f"{what} {times}, {factor} {noise}", ratio=ratio, is_steady=is_steady)
 
 
 def _changed(where: str, name: str, old: object, new: object) -> Iterator[Difference]:
