@@ -3,7 +3,6 @@
 With `--no-venv` the sessions run in the Python that runs nox and install nothing, for images that have torch already.
 """
 
-import itertools
 import os
 import shutil
 from pathlib import Path
@@ -18,10 +17,6 @@ nox.options.sessions = ["lint", "tests"]
 
 ROOT = Path(__file__).parent
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
-SITE = ROOT / "build" / "html"
-# What sphinx-gallery and autosummary write between the sources. Removed before every build, so that each tutorial is
-# executed and none that was deleted keeps its page.
-GENERATED = [ROOT / "docs" / "tutorials", ROOT / "docs" / "api" / "generated", ROOT / "build" / "doctrees"]
 # A log setting of the user's shell would change what the tutorials print.
 ENVIRONMENT = {"TORCH_LOGS": None, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
 # This package from its sources; behind it what the caller has put there, as on a GPU machine without a network.
@@ -35,23 +30,6 @@ def install(session: nox.Session, *groups: str) -> None:
         session.install(*nox.project.dependency_groups(PYPROJECT, *groups), "-e", ".")
 
 
-def build_site(session: nox.Session, target: Path, *options: str) -> None:
-    """Build the site from nothing, executing every tutorial; only a complete one replaces what is there."""
-    fresh, old = target.with_name(f"{target.name}.new"), target.with_name(f"{target.name}.old")
-    for folder in [*GENERATED, fresh, old]:
-        shutil.rmtree(folder, ignore_errors=True)
-    words = ["-W", "-n", "-c", "conf", "-d", "build/doctrees", *options]
-    session.run("python", "-m", "sphinx", *words, "docs", str(fresh))
-    # An example that ends the process takes Sphinx with it, whatever its exit status says.
-    if not (fresh / "objects.inv").is_file():
-        session.error("Sphinx ended without a site: a tutorial must have ended the process")
-    if target.exists():
-        target.rename(old)
-    fresh.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
-    session.log(f"The site is {target / 'index.html'}")
-
-
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, types, spelling and reST."""
@@ -60,8 +38,8 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
     session.run("codespell")
-    ignored = [word for folder in GENERATED for word in ("--ignore", str(folder.relative_to(ROOT)))]
-    options = ["--max-line-length", "120", "--enable", "all", *ignored]
+    generated = [word for folder in ("docs/tutorials", "docs/api/generated") for word in ("--ignore", folder)]
+    options = ["--max-line-length", "120", "--enable", "all", *generated]
     session.run("sphinx-lint", *options, "docs", "gallery", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 
 
@@ -74,29 +52,16 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the site into build/html, executing every tutorial; `-- --require-cuda` refuses to do so on a CPU."""
+    """Build the site into build/html, executing every tutorial; `-- --help` lists the options."""
     install(session, "docs")
-    unknown = set(session.posargs) - {"--require-cuda"}
-    if unknown:
-        session.error(f"unknown arguments {sorted(unknown)} (expected --require-cuda or none)")
-    if session.posargs:
-        session.run("python", "-c", "import optimbench; print(optimbench.require_cuda())")
-    build_site(session, SITE)
+    session.run("python", "conf/build_site.py", *session.posargs)
 
 
 @nox.session
 def record(session: nox.Session) -> None:
     """Run all tutorials and store the results as this machine's recording; `-- --help` lists the options."""
     install(session, "docs")
-    command = ["python", "conf/record.py", *session.posargs]
-    session.run(*command)
-    # Not the site: prose may ask for values that are only now being recorded.
-    target = ROOT / "build" / "record"
-    if not {"-h", "--help"} & set(session.posargs):
-        only = [name for option, name in itertools.pairwise(session.posargs) if option == "--only"]
-        pattern = ["-D", rf"sphinx_gallery_conf.filename_pattern=/({'|'.join(only)})\.py"] if only else []
-        build_site(session, target, "-D", "optimbench_recording=1", *pattern)
-        session.run(*command, "--results", str(target / "results.json"))
+    session.run("python", "conf/record.py", *session.posargs)
 
 
 @nox.session(default=False)

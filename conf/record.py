@@ -1,23 +1,26 @@
-"""Store what a build of the site measured as this machine's recording. `nox -s record` calls it before and after."""
+"""Execute the tutorials and store what they measured as this machine's recording. `nox -s record` calls it."""
 
 import argparse
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import build_site
 from optimbench import Environment, OptimBenchError, Recording, collect_environment, load_recording, save_recording
 from optimbench.recordings import differences
 
 
-def parse(words: Sequence[str] | None) -> argparse.Namespace:
+def parse(words: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="nox -s record --", description=__doc__)
     parser.add_argument("--allow-cpu", action="store_true", help="record a machine without a GPU")
     parser.add_argument("--allow-dirty", action="store_true", help="record changes that are not committed")
     parser.add_argument("--allow-throttled", action="store_true", help="record a GPU that is throttled or shared")
-    parser.add_argument("--only", action="append", metavar="SCRIPT", help="record this script; keep the rest as it is")
-    parser.add_argument("--results", type=Path, help="results.json of the build; without it, only check the machine")
+    build_site.add_options(parser)
+    parser.add_argument("--check", action="store_true", help="only say whether this machine may be recorded now")
+    parser.add_argument("--results", type=Path, help="store this results.json of an earlier build; execute nothing")
     parser.add_argument("--folder", type=Path, default=Path("docs/recordings"), help="where recordings are stored")
     return parser.parse_args(words)
 
@@ -48,6 +51,15 @@ def combine(new: Recording, path: Path, only: Sequence[str] | None) -> Recording
     return load_recording(path).merged_with(new.only(only)) if path.exists() else new.only(only)
 
 
+def scripts_to_replace(new: Recording, options: argparse.Namespace) -> list[str] | None:
+    """The tutorials that were asked for, or None for all; one of a section may give no result."""
+    if not options.section and not options.only:
+        return None
+    sections = argparse.Namespace(section=options.section, only=[])
+    scripts = build_site.chosen_scripts(sections) if options.section else []
+    return [*options.only, *(name for name in scripts if name in new.scripts and name not in options.only)]
+
+
 def check_machine(options: argparse.Namespace) -> None:
     """Look at this machine before an hour of work.
 
@@ -67,8 +79,9 @@ def record(options: argparse.Namespace) -> None:
     """
     new = load_recording(options.results)
     path = options.folder / f"{new.device}.json"
-    stored = combine(new, path, options.only)
-    for name in options.only or new.scripts:
+    only = scripts_to_replace(new, options)
+    stored = combine(new, path, only)
+    for name in only or new.scripts:
         for objection in objections(new.scripts[name].environment, options):
             raise ValueError(f"{name}: {objection}")
     if not stored.scripts:
@@ -78,18 +91,28 @@ def record(options: argparse.Namespace) -> None:
             print(difference)
     options.folder.mkdir(parents=True, exist_ok=True)
     save_recording(stored, path)
-    print(f"{path}: {len(options.only or stored.scripts)} scripts recorded on {stored.label}")
+    print(f"{path}: {len(only or stored.scripts)} scripts recorded on {stored.label}")
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run, and give the exit status."""
+    words = sys.argv[1:] if words is None else words
     options = parse(words)
     try:
-        if options.results is None:
+        if options.check:
             check_machine(options)
-        else:
-            record(options)
-    except (OptimBenchError, ValueError) as error:
+            return 0
+        if options.results is None:
+            told = build_site.sphinx_options(options)
+            # In a process of its own: one that has looked at a GPU is on it until it ends, and would count as another.
+            if status := subprocess.run([sys.executable, __file__, "--check", *words], check=False).returncode:
+                return status
+            # Not the site: prose may ask for values that are only now being recorded.
+            target = build_site.ROOT / "build" / "record"
+            build_site.build(target, ["-D", "optimbench_recording=1", *told])
+            options.results = target / "results.json"
+        record(options)
+    except (build_site.BuildError, OptimBenchError, ValueError) as error:
         print(f"not recorded: {error}", file=sys.stderr)
         return 1
     return 0

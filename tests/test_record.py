@@ -87,10 +87,10 @@ def test_results_at_the_size_of_the_tests_are_refused(
 
 def test_this_machine_is_checked_before_the_build(capsys: pytest.CaptureFixture[str]) -> None:
     machine = collect_environment()
-    status = record_script.main(["--allow-dirty", "--allow-throttled"])
+    status = record_script.main(["--check", "--allow-dirty", "--allow-throttled"])
     assert status == (1 if machine.device == "cpu" else 0)
     assert ("this is a CPU" in capsys.readouterr().err) == (machine.device == "cpu")
-    assert record_script.main(["--allow-cpu", "--allow-dirty", "--allow-throttled"]) == 0
+    assert record_script.main(["--check", "--allow-cpu", "--allow-dirty", "--allow-throttled"]) == 0
 
 
 def test_what_has_changed_is_printed(tmp_path: Path, quiet: Recording, capsys: pytest.CaptureFixture[str]) -> None:
