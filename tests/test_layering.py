@@ -20,7 +20,7 @@ GROUPS = [
     {"recordings", "figures"},
 ]
 # Beside them: these measure. They import each other and all but the last group.
-MEASURING = {"devices", "limits", "recipes", "recommendation", "recompiles", "timing", "workloads"}
+MEASURING = {"devices", "limits", "operations", "recipes", "recommendation", "recompiles", "timing", "workloads"}
 # The command line serves all of them.
 COMMAND_LINE = "__main__"
 # Inside the function that needs it: describing the machine asks torch which device it has.

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from optimbench.errors import InvalidArgumentError
-from optimbench.workloads import WORKLOADS, make_parameters
+from optimbench.workloads import WORKLOADS, Workload, make_parameters
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,14 @@ def test_made_parameters_have_gradients_and_repeat() -> None:
         assert not torch.equal(a, c)
         assert not torch.equal(a, a.grad)
     assert not torch.equal(first[0], first[1])
+
+
+def test_shapes_of_ones_own() -> None:
+    made = make_parameters([(3, 2), (5,)], seed=3)
+    assert [tuple(parameter.shape) for parameter in made] == [(3, 2), (5,)]
+    workload = Workload(name="own", description="", shapes=((3, 2), (5,)))
+    for parameter, expected in zip(made, make_parameters(workload, seed=3), strict=True):
+        assert torch.equal(parameter, expected)
 
 
 def test_data_type() -> None:

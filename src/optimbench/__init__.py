@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from optimbench.limits import cache_note as cache_note
     from optimbench.limits import copy_bandwidth as copy_bandwidth
     from optimbench.limits import floor_s as floor_s
+    from optimbench.operations import Operations as Operations
+    from optimbench.operations import count_operations as count_operations
     from optimbench.recipes import Sameness as Sameness
     from optimbench.recipes import Step as Step
     from optimbench.recipes import build_step as build_step
@@ -104,6 +106,7 @@ _MODULE_OF = {
         ["Sameness", "Step", "build_step", "check_sameness", "copy_optimizer", "possible_recipes", "why_not"], "recipes"
     ),
     **dict.fromkeys(["bytes_per_step", "cache_note", "copy_bandwidth", "floor_s"], "limits"),
+    **dict.fromkeys(["Operations", "count_operations"], "operations"),
     **dict.fromkeys(["Workload", "make_parameters"], "workloads"),
     **dict.fromkeys(["Progress", "recommend"], "recommendation"),
     **dict.fromkeys(["compare", "measure"], "timing"),

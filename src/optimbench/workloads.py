@@ -5,7 +5,7 @@ decides how long a step takes, so a workload is a list of shapes.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -102,7 +102,7 @@ WORKLOADS: Mapping[str, Workload] = MappingProxyType(
 
 
 def make_parameters(
-    workload: Workload | str,
+    workload: Workload | str | Iterable[tuple[int, ...]],
     *,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -112,7 +112,7 @@ def make_parameters(
     """Parameters with gradients, the same for the same seed on the same kind of device.
 
     Args:
-        workload: A workload, or the name of one in `WORKLOADS`.
+        workload: A workload, the name of one in `WORKLOADS`, or the shape of each tensor.
         device: Where they are made and stay.
         dtype: Of parameters and gradients.
         scale: Makes tensors smaller, not fewer, as `Workload.scaled` says; for CPUs and tests.
@@ -133,6 +133,8 @@ def make_parameters(
         if workload not in WORKLOADS:
             raise InvalidArgumentError(f"workload is {workload!r} (expected one of {', '.join(WORKLOADS)})")
         workload = WORKLOADS[workload]
+    elif not isinstance(workload, Workload):
+        workload = Workload(name="", description="", shapes=tuple(workload))
     generator = torch.Generator(device).manual_seed(seed)
     made = []
     for shape in workload.scaled(scale).shapes:
