@@ -158,6 +158,19 @@ def test_kernel_times_within_two_percent_are_no_difference() -> None:
     assert kernel.verdict == "no clear difference"
 
 
+def test_the_fastest_are_those_that_none_is_clearly_faster_than() -> None:
+    def row(name: str, *times_s: float) -> Measurement:
+        quartiles = sorted(times_s)
+        return measurement(name, block_times_s=times_s, median_s=quartiles[1], iqr_s=(quartiles[2] - quartiles[0]) / 2)
+
+    # "even" is a little slower than "best" in the median, and faster in one round of three.
+    rows = [row("slow", 0.004, 0.004, 0.004), row("even", 0.0021, 0.0024, 0.0019), row("best", 0.002, 0.002, 0.002)]
+    compared = compare_measurements(rows, baseline="slow")
+    assert compared.fastest() == ("best", "even")
+    assert compared.fastest(["slow", "even", "not measured"]) == ("even",)
+    assert compared.fastest(["not measured"]) == ()
+
+
 def test_a_comparison_refuses_what_does_not_belong_together() -> None:
     a, b = measurement("a"), measurement("b")
     one = Speedup(wall=Ratio(value=1.0, low=1.0, high=1.0))

@@ -1,5 +1,6 @@
 """Steps measured in the same rounds, each against a baseline."""
 
+from collections.abc import Collection
 from typing import ClassVar
 
 import msgspec
@@ -166,6 +167,21 @@ class Comparison(Result, tag="comparison", frozen=True, kw_only=True):
         extra_s = row.warm_up_s - row.warm_up_calls * row.median_s
         return max(0.0, extra_s) / (base.median_s - row.median_s)
 
+    def fastest(self, among: Collection[str] | None = None) -> tuple[str, ...]:
+        """The steps that none is clearly faster than: that of the least median, and all that may be as fast.
+
+        Read from the interval of the ratio to that of the least median, as verdicts are; which step the baseline is
+        does not matter.
+
+        Args:
+            among: Only these steps, those that were not measured left out; None: all.
+
+        Returns:
+            Their names, the least median first; none if none of `among` was measured.
+        """
+        rows = sorted((row for row in self.rows if among is None or row.name in among), key=lambda row: row.median_s)
+        return tuple(row.name for index, row in enumerate(rows) if index == 0 or not _ratio(rows[0], row).is_slower)
+
     def headers_and_rows(self) -> tuple[list[str], list[list[str]]]:
         """A row a step, and one for each that was not measured."""
         headers, rows = measurement_table(self.rows)
@@ -195,3 +211,8 @@ class Comparison(Result, tag="comparison", frozen=True, kw_only=True):
         if name not in names:
             raise InvalidArgumentError(f"no row is named {name!r} (expected one of {names})")
         return names.index(name)
+
+
+def _ratio(base: Measurement, row: Measurement) -> Ratio:
+    value, low, high = _stats.ratio_interval(base.block_times_s, row.block_times_s)
+    return Ratio(value=value, low=low, high=high)
