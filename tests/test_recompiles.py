@@ -23,8 +23,8 @@ from torch._logging._internal import set_logs
 from torch.optim import Optimizer, lr_scheduler
 
 from optimbench import _guards, recompiles
-from optimbench.errors import CaptureError
-from optimbench.recompiles import capture_recompiles
+from optimbench.errors import CaptureError, InvalidArgumentError
+from optimbench.recompiles import capture_recompiles, log_compiles
 from optimbench.results import RecompileLog
 
 N_STEPS = 12
@@ -495,6 +495,39 @@ def test_counts_are_the_same_alone_and_after_another_capture() -> None:
     second = captured(float_lr_step())
     assert without_durations(first) == without_durations(second)
     assert counts(captured(step)) == (1, 0)  # The schedule is over, so only the fresh compile is left.
+
+
+def test_log_compiles_takes_the_steps_and_what_is_done_after_each() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    optimizer = torch.optim.SGD([weight], lr=1.0, foreach=True)
+    seen = []
+
+    def halve(call: int) -> None:
+        seen.append((call, weight[0].item()))
+        optimizer.param_groups[0]["lr"] /= 2
+
+    log = log_compiles(optimizer.step, calls=3, after_each=halve, backend="aot_eager")
+    assert seen == [(1, 0.0), (2, -0.5), (3, -0.75)]
+    assert (log.calls, log.n_compiles, log.n_recompiles) == (3, 3, 2)
+    assert [compilation.call for compilation in log.compilations] == [1, 2, 3]
+
+
+def test_log_compiles_hands_the_backend_on() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    graphs = []
+
+    def backend(graph_module: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    assert log_compiles(torch.optim.SGD([weight], lr=1.0).step, calls=2, backend=backend).n_compiles == len(graphs) == 1
+
+
+def test_log_compiles_needs_a_call() -> None:
+    with pytest.raises(InvalidArgumentError, match="calls is 0"):
+        log_compiles(lambda: None, calls=0)
 
 
 def test_more_compiles_than_torch_keeps_are_all_counted() -> None:

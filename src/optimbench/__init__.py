@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from optimbench.recommendation import recommend as recommend
     from optimbench.recompiles import Capture as Capture
     from optimbench.recompiles import capture_recompiles as capture_recompiles
+    from optimbench.recompiles import log_compiles as log_compiles
     from optimbench.recordings import RecordedScript as RecordedScript
     from optimbench.recordings import Recording as Recording
     from optimbench.recordings import load_recording as load_recording
@@ -82,7 +83,7 @@ _MODULE_OF = {
         "errors",
     ),
     **dict.fromkeys(["run_all_isolated", "run_isolated"], "isolation"),
-    **dict.fromkeys(["Capture", "capture_recompiles"], "recompiles"),
+    **dict.fromkeys(["Capture", "capture_recompiles", "log_compiles"], "recompiles"),
     **dict.fromkeys(["RecordedScript", "Recording", "load_recording", "save_recording"], "recordings"),
     **dict.fromkeys(
         [

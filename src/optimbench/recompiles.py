@@ -13,10 +13,10 @@ import torch._dynamo
 from torch._dynamo import utils as dynamo_utils
 
 from optimbench._compile_events import Event, build_log
-from optimbench.errors import CaptureError
+from optimbench.errors import CaptureError, InvalidArgumentError
 from optimbench.results import RecompileLog
 
-__all__ = ["Capture", "capture_recompiles"]
+__all__ = ["Capture", "capture_recompiles", "log_compiles"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -179,6 +179,47 @@ def capture_recompiles() -> Iterator[Capture]:
                 capture._finish()
     finally:
         _one_at_a_time.release()
+
+
+def log_compiles(
+    step: Callable[[], object],
+    *,
+    calls: int,
+    after_each: Callable[[int], object] | None = None,
+    backend: str | Callable[..., object] = "inductor",
+) -> RecompileLog:
+    """Compile a step, call it some times inside `capture_recompiles`, and return the log.
+
+    Args:
+        step: Not compiled yet. It is really taken: parameters and optimizer state move on.
+        calls: How often it is called.
+        after_each: Called after each call of the step with the call's number, counted from one, to change what may
+            change between two steps, for example by a scheduler. It is not compiled.
+        backend: As in `torch.compile`. "aot_eager" generates no code and so is quicker. Backends rely on different
+            values, so a count holds for the one it was taken with.
+
+    Raises:
+        CaptureError: As in `capture_recompiles`.
+        InvalidArgumentError: There are no calls.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.ones(4))
+        >>> weight.grad = torch.ones(4)
+        >>> optimizer = torch.optim.SGD([weight], lr=0.1)
+        >>> scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.9)
+        >>> log = log_compiles(optimizer.step, calls=4, backend="aot_eager", after_each=lambda _: scheduler.step())
+        >>> log.n_compiles, log.n_recompiles
+        (4, 3)
+    """
+    if calls < 1:
+        raise InvalidArgumentError(f"calls is {calls} (expected at least 1)")
+    with capture_recompiles() as capture:
+        watched = capture.watch(torch.compile(step, backend=backend))
+        for number in range(1, calls + 1):
+            watched()
+            if after_each is not None:
+                after_each(number)
+    return capture.log
 
 
 def _require_metrics() -> None:
