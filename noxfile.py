@@ -41,6 +41,7 @@ def lint(session: nox.Session) -> None:
     generated = [word for folder in ("docs/tutorials", "docs/api/generated") for word in ("--ignore", folder)]
     options = ["--max-line-length", "120", "--enable", "all", *generated]
     session.run("sphinx-lint", *options, "docs", "gallery", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+    session.run("python", "conf/lint_prose.py", "gallery", "src")
 
 
 @nox.session
