@@ -69,6 +69,7 @@ def measurement(name: str, wall_s: tuple[float, ...] = (1e-4, 2e-4, 4e-4), **cha
         "kernel_time_s": 7e-5,
         "kernel_count": 2.0,
         "peak_extra_bytes": 4096,
+        "least_bytes": 28_000,
         "warnings": ("scatters by 40 %",),
     }
     return Measurement(**fields | changes)
@@ -121,7 +122,7 @@ def recording(**changes: Any) -> Recording:
         "results": {
             SCRIPT: {"comparison": comparison, "log": log, "lr_table": table, "machine": environment()},
             "plot_02_other": {
-                "copy": Bandwidth(device="cuda", moved_bytes=8, block_times_s=(1.0, 2.0, 4.0), median_s=2.0),
+                "copy": Bandwidth(device="cuda", moved_bytes=10**9, block_times_s=(0.1, 0.2, 0.4), median_s=0.2),
                 "one": measurement("eager"),
                 "recommendation": recommendation,
             },
@@ -157,6 +158,8 @@ def measurements(draw: st.DrawFn, name: str = "step", n_blocks: int | None = Non
         kernel_time_s=draw(_optional(times_s)),
         kernel_count=draw(_optional(st.floats(0, 1e4))),
         peak_extra_bytes=draw(_optional(counts)),
+        # So few that any time that is drawn can move them at any bandwidth that is drawn.
+        least_bytes=draw(_optional(st.just(1))),
         cold_cache=draw(st.booleans()),
         warnings=tuple(draw(st.lists(texts, max_size=2))),
     )
@@ -206,7 +209,10 @@ bandwidths = st.lists(times_s, min_size=1, max_size=5).flatmap(
     lambda block_times_s: st.builds(
         Bandwidth,
         device=st.sampled_from(["cpu", "cuda"]),
-        moved_bytes=st.integers(1, 10**12),
+        # What a memory can move in the time.
+        moved_bytes=st.integers(
+            max(1, int(1e9 * _stats.median(block_times_s))), max(1, int(1e13 * _stats.median(block_times_s)))
+        ),
         block_times_s=st.just(tuple(block_times_s)),
         median_s=st.just(_stats.median(block_times_s)),
     )

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from optimbench import _format
 from optimbench.errors import InvalidArgumentError, RecipeError
-from optimbench.limits import bytes_per_step, cache_note, copy_bandwidth, floor_s
+from optimbench.limits import bytes_per_step, cache_note, copy_bandwidth, floor_s, uncached_bytes_per_step
 from optimbench.results import Bandwidth
 
 # torch 2.11 warns of this whatever check_invariants is.
@@ -142,6 +142,16 @@ def test_no_cache_note_without_a_gpu() -> None:
     assert cache_note(torch.optim.Adam([parameter()])) is None
 
 
+def test_uncached_bytes_are_told_where_a_cache_holds_less_than_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizer = torch.optim.Adam([parameter()])  # Touches 16 bytes an element: parameter, gradient and two moments.
+    assert uncached_bytes_per_step(optimizer) is None  # A CPU: torch does not tell its caches.
+    for cache_bytes, expected in ((8 * N, 28 * N), (8 * N + 1, None)):
+        # What the driver would say of a GPU; none is at hand.
+        monkeypatch.setattr("optimbench.limits._cache_bytes", lambda _, size=cache_bytes: size)
+        assert uncached_bytes_per_step(optimizer) == expected
+    assert uncached_bytes_per_step(torch.optim.LBFGS([parameter()])) is None
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_bandwidth_and_cache_note() -> None:
     bandwidth = copy_bandwidth("cuda")
@@ -152,5 +162,7 @@ def test_cuda_bandwidth_and_cache_note() -> None:
         weight.grad = torch.ones_like(weight)
         note = cache_note(torch.optim.Adam([weight]))
         assert (note is not None) is fits
+        # A little more than the cache is touched, so it may serve more than half of it.
+        assert uncached_bytes_per_step(torch.optim.Adam([weight])) is None
         if note is not None:
             assert _format.byte_count(16 * n) in note

@@ -32,7 +32,7 @@ from optimbench.recordings import (
     source_sha256,
 )
 from optimbench.recordings._decoding import MAX_FILE_BYTES, decode, encode
-from optimbench.results import RecompileLog, Result, Table
+from optimbench.results import Bandwidth, RecompileLog, Result, Table
 from recording_examples import RESULTS, SCRIPT, SHA256, environment, measurement, recording, recordings
 
 Place = tuple[str | int, ...]
@@ -233,6 +233,36 @@ def test_what_does_not_fit_is_refused(place: Place, value: object, said: str) ->
     assert said in refusal(changed(place, value))
 
 
+def with_row(least_bytes: int | None, *, wall_s: float = 1e-3, kernel_s: float | None = 1e-3, **copy: Any) -> Recording:
+    """A recording with a step that moves this many bytes, and a copy at a gigabyte a millisecond."""
+    row = measurement("eager", (wall_s,), kernel_time_s=kernel_s, least_bytes=least_bytes)
+    fields: dict[str, Any] = {"device": "cuda", "moved_bytes": 10**9, "block_times_s": (1e-3,), "median_s": 1e-3}
+    compared = compare_measurements([row], baseline="eager")
+    return recording(results={SCRIPT: {"c": compared}, "plot_02_other": {"copied": Bandwidth(**fields | copy)}})
+
+
+def test_a_time_too_short_to_move_the_bytes_is_refused() -> None:
+    # A billion bytes take a millisecond; what a cache can save and the margin leave 1 / 2.2 of it.
+    for wall_s, kernel_s in ((1e-3, 1e-3), (0.46e-3, 0.46e-3), (1e-3, None)):
+        decode(encode(with_row(10**9, wall_s=wall_s, kernel_s=kernel_s)))
+    place = f"results.{SCRIPT}.c.rows[0]"
+    for times, field in (({"kernel_s": 0.45e-3}, "kernel_time_s"), ({"wall_s": 0.45e-3, "kernel_s": None}, "median_s")):
+        with pytest.raises(RecordingError) as caught:
+            decode(encode(with_row(10**9, **times)))
+        said = "is 0.00045 s, too short to move 1000000000 bytes at the 1000 GB/s of this device's copies"
+        assert str(caught.value) == f"{place}.{field}: {said} (expected at least 0.0004545 s)"
+
+
+def test_without_known_bytes_or_a_copy_there_is_no_floor() -> None:
+    decode(encode(with_row(None, kernel_s=1e-9)))
+    decode(encode(with_row(10**9, kernel_s=1e-9, device="cpu")))
+
+
+def test_a_bandwidth_that_no_memory_has_is_refused() -> None:
+    with pytest.raises(RecordingError, match=r"copied: 1e\+15 bytes/s \(expected at most 1e\+14\)"):
+        decode(encode(with_row(None, moved_bytes=10**12)))
+
+
 def test_speedups_need_times_of_the_same_rounds() -> None:
     tree = raw()
     rows = tree["results"][SCRIPT]["comparison"]["rows"]
@@ -302,6 +332,11 @@ REFUSED: dict[str, Callable[[], object]] = {
     "a Windows path": lambda: changed(TEXT, "in 'C:\\Users\\jo'"),
     "a file's address": lambda: changed(TEXT, "file:///etc/passwd"),
     "a type of its own": lambda: changed(result_place("log", "type"), "os.system"),
+    "a copy faster than any memory": lambda: changed(("results", "plot_02_other", "copy", "moved_bytes"), 10**15),
+    "a step too short for its bytes": lambda: changed(("results", "plot_02_other", "one", "least_bytes"), 10**13),
+    "a time of zero": lambda: changed(result_place("comparison", "rows", 0, "block_times_s", 0), 0),
+    "no threads": lambda: changed(result_place("comparison", "rows", 0, "num_threads"), 0),
+    "a count below zero": lambda: changed(result_place("log", "graph_breaks", 0, "count"), -1),
     "a future date": lambda: changed(("scripts", SCRIPT, "environment", "date"), "9999-12-31T23:59:59+00:00"),
     "a date out of range": lambda: changed(("scripts", SCRIPT, "environment", "date"), "2026-02-30T00:00:00+00:00"),
 }
@@ -467,7 +502,8 @@ def test_a_write_that_ends_midway_leaves_the_old_file(how: str, status: int, tmp
     path = tmp_path / "nvidia-h200.json"
     save_recording(recording(), path)
     before = path.read_bytes()
-    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    path_before = os.environ.get("PYTHONPATH", "")
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), path_before])}
     command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path), how]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr

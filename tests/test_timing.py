@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -468,3 +468,20 @@ def test_host_and_kernel_time_are_measured_apart_on_a_gpu() -> None:
     assert measured.median_s == pytest.approx(measured.kernel_time_s, rel=0.05)
     assert measured.kernel_count is not None
     assert measured.kernel_count >= 1
+
+
+def test_only_an_optimizers_whole_step_is_known_to_move_all_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What the driver would say of a GPU whose cache holds nothing of this.
+    monkeypatch.setattr("optimbench.limits._cache_bytes", lambda _: 1)
+    parameter = torch.nn.Parameter(torch.ones(1000))
+    parameter.grad = torch.ones(1000)
+    optimizer = torch.optim.Adam([parameter])
+    built = ob.build_step(ob.copy_optimizer(optimizer), "foreach")
+    steps: dict[str, Callable[[], object]] = {
+        "own": optimizer.step,
+        "built": built,
+        "other method": optimizer.state_dict,
+        "wrapped": lambda: (optimizer.step(), None)[1],
+    }
+    measured = {name: ob.measure(step, name=name, min_run_time_s=0.01).least_bytes for name, step in steps.items()}
+    assert measured == {"own": 28_000, "built": 28_000, "other method": None, "wrapped": None}

@@ -18,6 +18,8 @@ from optimbench._machine_load import LoadMeter
 from optimbench._steps import device_of, is_finite, require_gradients
 from optimbench.devices import missing_compiler
 from optimbench.errors import InvalidArgumentError
+from optimbench.limits import uncached_bytes_per_step
+from optimbench.recipes import Step as BuiltStep
 from optimbench.recipes import learning_rate_problems
 from optimbench.results import Measurement
 
@@ -151,6 +153,7 @@ class Runner:
         """The measurement, once all blocks and the profile are taken."""
         host_time_s = _stats.median(self._block_host_times_s) if self._block_host_times_s else None
         kernel_time_s, kernel_count = self._kernels or (None, None)
+        optimizer = _optimizer_of_whole_step(self.step)
         return Measurement(
             name=self.name,
             device=self.device.type,
@@ -168,6 +171,7 @@ class Runner:
             kernel_time_s=kernel_time_s,
             kernel_count=kernel_count,
             peak_extra_bytes=self._peak_extra_bytes,
+            least_bytes=None if optimizer is None else uncached_bytes_per_step(optimizer),
             warnings=tuple(self._warnings()),
         )
 
@@ -259,6 +263,14 @@ def kernel_times(step: Step, calls: int) -> tuple[float, float]:
         event for event in profiled.events() if event.device_type == DeviceType.CUDA and not event.is_user_annotation
     ]
     return sum(event.self_device_time_total for event in ran) / 1e6 / calls, len(ran) / calls
+
+
+def _optimizer_of_whole_step(step: Step) -> torch.optim.Optimizer | None:
+    """The optimizer that updates all its parameters in this step: with its own method, or in one of `build_step`."""
+    if isinstance(step, BuiltStep):
+        return step.optimizer
+    owner = getattr(step, "__self__", None)
+    return owner if isinstance(owner, torch.optim.Optimizer) and getattr(step, "__name__", "") == "step" else None
 
 
 def _rounds(call_s: float, min_run_time_s: float) -> int:

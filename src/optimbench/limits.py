@@ -9,7 +9,7 @@ from optimbench import _format, _stats
 from optimbench.errors import InvalidArgumentError, RecipeError
 from optimbench.results import Bandwidth
 
-__all__ = ["bytes_per_step", "cache_note", "copy_bandwidth", "floor_s"]
+__all__ = ["bytes_per_step", "cache_note", "copy_bandwidth", "floor_s", "uncached_bytes_per_step"]
 
 # Far beyond every cache: 4 times the largest L2 of today's GPUs even for one of the two buffers, and of a CPU's L3.
 _COPIED_BYTES = {"cuda": 1 << 30, "cpu": 1 << 28}
@@ -105,17 +105,34 @@ def cache_note(optimizer: torch.optim.Optimizer) -> str | None:
     Raises:
         RecipeError: As in `bytes_per_step`.
     """
-    devices = {p.device for group in optimizer.param_groups for p in group["params"] if p.is_cuda}
-    if not devices:
-        return None
-    cache_bytes = min(int(torch.cuda.get_device_properties(device).L2_cache_size) for device in devices)
+    cache_bytes = _cache_bytes(optimizer)
     touched_bytes = sum(size for size, _ in _accesses(optimizer))
-    if touched_bytes > cache_bytes:
+    if cache_bytes is None or touched_bytes > cache_bytes:
         return None
     return (
         f"the {_format.byte_count(touched_bytes)} that a step touches fit into the L2 cache of"
         f" {_format.byte_count(cache_bytes)}, so the floor from the copy bandwidth does not apply"
     )
+
+
+def uncached_bytes_per_step(optimizer: torch.optim.Optimizer) -> int | None:
+    """The bytes of a step whose time must be near the floor; None where a cache could serve half of them or more.
+
+    None too on a CPU, whose caches torch does not tell, and where the least bytes are not known.
+    """
+    cache_bytes = _cache_bytes(optimizer)
+    try:
+        if cache_bytes is None or sum(size for size, _ in _accesses(optimizer)) < 2 * cache_bytes:
+            return None
+        return bytes_per_step(optimizer)
+    except RecipeError:
+        return None
+
+
+def _cache_bytes(optimizer: torch.optim.Optimizer) -> int | None:
+    """The smallest L2 cache of the GPUs that hold parameters, or None if none does."""
+    devices = {p.device for group in optimizer.param_groups for p in group["params"] if p.is_cuda}
+    return min((int(torch.cuda.get_device_properties(device).L2_cache_size) for device in devices), default=None)
 
 
 def _accesses(optimizer: torch.optim.Optimizer) -> Iterator[tuple[int, int]]:

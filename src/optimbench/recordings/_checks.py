@@ -4,11 +4,11 @@ import datetime
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from optimbench import _stats
 from optimbench.errors import RecordingError
-from optimbench.results import Comparison, Measurement, Ratio
+from optimbench.results import Bandwidth, Comparison, Measurement, Ratio, Result
 
 # The deepest value of a true recording lies at seven: results, script, variable, rows, row, block_times_s, time.
 _MAX_DEPTH = 10
@@ -22,6 +22,11 @@ _MAX_TIME_S = 1e7
 _MIN_TIME_S = 1e-12
 # A contributor's clock may be in another time zone or wrong by some minutes.
 _CLOCK_ERROR = datetime.timedelta(days=1)
+# No memory of today moves a tenth of this.
+_MAX_BYTES_PER_S = 1e14
+# How far below the memory floor a time may lie: a cache serves less than half the bytes where least_bytes is given, and
+# the bandwidth of reads and writes is within a tenth of a copy's.
+_FLOOR_MARGIN = 2.2
 # Rounding in the encoding; the bounds of an interval also depend on the random numbers of a numpy release.
 _ROUNDING = 1e-9
 
@@ -109,6 +114,39 @@ def check_date(date: str, where: str) -> None:
         raise RecordingError(f"{where}: is {date[:40]!a} (expected a date, time and time zone as in ISO 8601)")
     if when > datetime.datetime.now(datetime.UTC) + _CLOCK_ERROR:
         raise RecordingError(f"{where}: {date} lies in the future")
+
+
+def check_floors(results: Mapping[str, Result]) -> None:
+    """Refuse bandwidths that no memory has, and GPU times that are too short for the bytes that had to be moved.
+
+    The floor is the step's least bytes over the fastest copy in the recording; without a copy there is none.
+
+    Args:
+        results: All results of a recording, by their place.
+
+    Raises:
+        RecordingError: The place, the value and what it must be at least.
+    """
+    fastest = 0.0
+    for where, result in results.items():
+        if isinstance(result, Bandwidth):
+            if result.bytes_per_s > _MAX_BYTES_PER_S:
+                raise RecordingError(
+                    f"{where}: {result.bytes_per_s:.3g} bytes/s (expected at most {_MAX_BYTES_PER_S:g})"
+                )
+            if result.device == "cuda":
+                fastest = max(fastest, result.bytes_per_s)
+    for where, result in results.items():
+        if not isinstance(result, Measurement) or result.least_bytes is None or not fastest:
+            continue
+        least_s = result.least_bytes / fastest / _FLOOR_MARGIN
+        for field in ("median_s", "kernel_time_s"):
+            time_s = getattr(result, field)
+            if time_s is not None and time_s < least_s:
+                raise RecordingError(
+                    f"{where}.{field}: is {time_s:.4g} s, too short to move {result.least_bytes} bytes at the"
+                    f" {fastest / 1e9:.4g} GB/s of this device's copies (expected at least {least_s:.4g} s)"
+                )
 
 
 def check_comparison(comparison: Comparison, where: str) -> None:

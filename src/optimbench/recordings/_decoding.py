@@ -9,7 +9,7 @@ import msgspec
 
 from optimbench.environment import Environment
 from optimbench.errors import RecordingError
-from optimbench.recordings._checks import check_comparison, check_date, check_values
+from optimbench.recordings._checks import check_comparison, check_date, check_floors, check_values
 from optimbench.recordings._recording import FORMAT_VERSION, RecordedScript, Recording, device_slug
 from optimbench.results import Comparison, Result
 
@@ -176,20 +176,29 @@ def _check_whole(recording: Recording) -> None:
             )
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", recording.device) or len(recording.device) > 80:
         raise RecordingError(f"device: is {recording.device[:40]!a} (expected lower-case words joined by hyphens)")
-    for script_name, variables in recording.results.items():
-        for variable, result in variables.items():
-            where = f"results.{script_name}.{variable}"
-            if isinstance(result, Environment):
-                check_date(result.date, f"{where}.date")
-            for place, comparison in _comparisons(result, where):
-                check_comparison(comparison, place)
+    results = dict(
+        found
+        for script_name, variables in recording.results.items()
+        for variable, result in variables.items()
+        for found in _with_parts(result, f"results.{script_name}.{variable}")
+    )
+    for where, result in results.items():
+        if isinstance(result, Environment):
+            check_date(result.date, f"{where}.date")
+        if isinstance(result, Comparison):
+            check_comparison(result, where)
+    check_floors(results)
 
 
-def _comparisons(result: Result, where: str) -> Iterator[tuple[str, Comparison]]:
-    """A result that is a comparison, and those that it holds."""
-    if isinstance(result, Comparison):
-        yield where, result
+def _with_parts(result: Result, where: str) -> Iterator[tuple[str, Result]]:
+    """A result and those that it holds, each with its place."""
+    yield where, result
     for field in msgspec.structs.fields(result):
         value = getattr(result, field.name)
+        here = f"{where}.{field.name}"
         if isinstance(value, Result):
-            yield from _comparisons(value, f"{where}.{field.name}")
+            yield from _with_parts(value, here)
+        elif isinstance(value, tuple):
+            for index, part in enumerate(value):
+                if isinstance(part, Result):
+                    yield from _with_parts(part, f"{here}[{index}]")

@@ -29,6 +29,8 @@ class Measurement(Result, tag="measurement", frozen=True, kw_only=True):
         kernel_time_s: Seconds the device's kernels and copies ran for each call, or None on a CPU.
         kernel_count: Kernels and copies a call, or None on a CPU.
         peak_extra_bytes: Most device memory allocated beyond what was held before the call, or None on a CPU.
+        least_bytes: Bytes that the step reads and writes at least (`bytes_per_step`). None on a CPU, where a GPU's
+            cache could hold half of what is touched, and of what is no optimizer's own step or one of `build_step`.
         warnings: What makes the numbers doubtful, each with its number and the remedy.
     """
 
@@ -49,6 +51,7 @@ class Measurement(Result, tag="measurement", frozen=True, kw_only=True):
     kernel_time_s: float | None = None
     kernel_count: float | None = None
     peak_extra_bytes: int | None = None
+    least_bytes: int | None = None
     cold_cache: bool = False
     warnings: tuple[str, ...] = ()
 
@@ -74,7 +77,7 @@ class Measurement(Result, tag="measurement", frozen=True, kw_only=True):
         ):
             value = getattr(self, field)
             check_times(field, [] if value is None else [value], positive=field == "median_s")
-        for field in ("num_threads", "calls_per_block", "warm_up_calls", "peak_extra_bytes"):
+        for field in ("num_threads", "calls_per_block", "warm_up_calls", "peak_extra_bytes", "least_bytes"):
             value = getattr(self, field)
             least = 0 if field in ("warm_up_calls", "peak_extra_bytes") else 1
             if value is not None and value < least:
