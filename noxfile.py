@@ -58,6 +58,13 @@ def docs(session: nox.Session) -> None:
     session.run("python", "conf/build_site.py", *session.posargs)
 
 
+@nox.session(default=False)
+def linkcheck(session: nox.Session) -> None:
+    """Ask every address that the site links to whether it is there; needs the network, executes no tutorial."""
+    install(session, "docs")
+    session.run("python", "conf/linkcheck.py", *session.posargs)
+
+
 @nox.session
 def record(session: nox.Session) -> None:
     """Run all tutorials and store the results as this machine's recording; `-- --help` lists the options."""
