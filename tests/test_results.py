@@ -169,6 +169,8 @@ def test_the_fastest_are_those_that_none_is_clearly_faster_than() -> None:
     assert compared.fastest() == ("best", "even")
     assert compared.fastest(["slow", "even", "not measured"]) == ("even",)
     assert compared.fastest(["not measured"]) == ()
+    assert compared.finding == "best or even is fastest: 2.00x faster than slow"
+    assert compare_measurements(rows[::-1], baseline="even").finding == "Nothing is clearly faster than even"
 
 
 def test_a_comparison_refuses_what_does_not_belong_together() -> None:

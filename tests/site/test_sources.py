@@ -56,6 +56,54 @@ def test_every_torch_name_in_a_tutorial_can_be_linked(script: Path) -> None:
     assert not missing, f"add these to conf/inventories/torch.txt, with their pages: {sorted(missing)}"
 
 
+def computed_titles(block: str) -> list[ast.expr]:
+    """The titles that a block of a tutorial gives its figures, if something in them is computed."""
+    tree = ast.parse(block)
+    named = {
+        target.id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    titles = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            titles += [keyword.value for keyword in node.keywords if keyword.arg == "title"]
+            titles += node.args[:1] if node.func.attr in ("set_title", "suptitle") else []
+    meant = [named.get(title.id, title) if isinstance(title, ast.Name) else title for title in titles]
+    computed = (ast.FormattedValue, ast.Call, ast.Attribute)
+    return [title for title in meant if any(isinstance(part, computed) for part in ast.walk(title))]
+
+
+def blocks_that_draw(script: Path) -> list[str]:
+    """The blocks of a tutorial that show a figure."""
+    return [block for block in re.split(r"^# %%", script.read_text(), flags=re.MULTILINE) if "plt.show()" in block]
+
+
+# The title of a figure becomes its alternative text, which has to say what was found, and that is known only then.
+@pytest.mark.parametrize("script", [s for s in SCRIPTS if blocks_that_draw(s)], ids=lambda path: path.stem)
+def test_every_figure_has_a_title_computed_from_the_data(script: Path) -> None:
+    without = [block for block in blocks_that_draw(script) if not computed_titles(f"#{block}")]
+    assert not without, "give the figure a title that says what was found, an f-string with the values"
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ('axes.set_title("Time of a step")', 0),
+        ('axes.set(title="Time of a step")', 0),
+        ('axes.set(title=f"Time of a step")', 0),
+        ("for name in names:\n    axes.set(title=name)", 0),
+        ('figure.suptitle(f"{best} is fastest")', 1),
+        ('title = f"{best} is fastest"\naxes.set_title(title)', 1),
+        ("axes.set_title(comparison.finding)", 1),
+    ],
+)
+def test_titles_typed_in_are_told_from_computed_ones(code: str, count: int) -> None:
+    assert len(computed_titles(code)) == count
+
+
 def test_inventories_are_sorted_and_complete() -> None:
     assert {path.stem for path in FOLDER.glob("*.txt")} == set(ADDRESSES)
     for path in FOLDER.glob("*.txt"):

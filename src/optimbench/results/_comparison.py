@@ -182,6 +182,14 @@ class Comparison(Result, tag="comparison", frozen=True, kw_only=True):
         rows = sorted((row for row in self.rows if among is None or row.name in among), key=lambda row: row.median_s)
         return tuple(row.name for index, row in enumerate(rows) if index == 0 or not _ratio(rows[0], row).is_slower)
 
+    @property
+    def finding(self) -> str:
+        """The fastest steps and by how much the first of them beats the baseline: the title of a figure."""
+        fastest = self.fastest()
+        if self.baseline in fastest:
+            return f"Nothing is clearly faster than {self.baseline}"
+        return f"{' or '.join(fastest)} is fastest: {self.speedup(fastest[0]).wall.verdict} than {self.baseline}"
+
     def headers_and_rows(self) -> tuple[list[str], list[list[str]]]:
         """A row a step, and one for each that was not measured."""
         headers, rows = measurement_table(self.rows)
