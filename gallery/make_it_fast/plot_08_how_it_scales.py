@@ -39,10 +39,8 @@ if "OPTIMBENCH_QUICK" in os.environ:
 
 
 def make_optimizer(n_parameters, n_tensors):
-    shapes = ((n_parameters // n_tensors,),) * n_tensors
-    workload = ob.Workload(name="equal", description="", shapes=shapes)
-    parameters = ob.make_parameters(workload, device=device)
-    return torch.optim.Adam(parameters, lr=0.01)
+    shapes = [(n_parameters // n_tensors,)] * n_tensors
+    return torch.optim.Adam(ob.make_parameters(shapes, device=device), lr=0.01)
 
 
 # %%

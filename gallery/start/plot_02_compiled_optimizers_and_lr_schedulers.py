@@ -89,28 +89,19 @@ tensor_log
 #
 # ``torch._logging.set_logs(recompiles=True)`` makes PyTorch print every recompile; so does ``TORCH_LOGS=recompiles`` in
 # the environment, and other words show graphs, fusion or generated code (page 10). Here the same records are collected
-# by :func:`optimbench.capture_recompiles`, with the reasons in words.
+# by :func:`optimbench.log_compiles`, with the reasons in words.
 CALLS = 12
-
-
-def log_of(**options):
-    _, step = make_step(0.01, total_iters=CALLS, **options)
-    with ob.capture_recompiles() as capture:
-        watched = capture.watch(torch.compile(step))
-        for _ in range(CALLS):
-            watched()
-    return capture.log
-
-
 torch._logging.set_logs(recompiles=True)
-foreach_log = log_of(foreach=True)
+_, step = make_step(0.01, total_iters=CALLS, foreach=True)
+foreach_log = ob.log_compiles(step, calls=CALLS)
 assert foreach_log.limit_hit
 foreach_log
 
 # %%
 # From that call on the step is eager, and nothing says so. ``foreach=False``, the default on a CPU, handles one tensor
 # after the other: the compiler notices at the second value that the lr changes, and makes it an input of the program.
-single_log = log_of(foreach=False)
+_, step = make_step(0.01, total_iters=CALLS, foreach=False)
+single_log = ob.log_compiles(step, calls=CALLS)
 torch._logging.set_logs()  # Without arguments: nothing is logged any more.
 assert foreach_log.n_recompiles > single_log.n_recompiles
 single_log
