@@ -10,6 +10,7 @@ from pathlib import Path
 import build_site
 from optimbench import Environment, OptimBenchError, Recording, collect_environment, load_recording, save_recording
 from optimbench.recordings import differences
+from optimbench_site.history import extended, load_history, save_history
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -89,8 +90,13 @@ def record(options: argparse.Namespace) -> None:
     if path.exists():
         for difference in differences(load_recording(path), stored):
             print(difference)
+    past = options.folder / "history" / path.name
+    history = load_history(past, new.device)
+    if path.exists():  # It may not be in there: recorded before there was a history, or killed between two files.
+        history = extended(history, load_recording(path))
     options.folder.mkdir(parents=True, exist_ok=True)
     save_recording(stored, path)
+    save_history(extended(history, stored), past)
     print(f"{path}: {len(only or stored.scripts)} scripts recorded on {stored.label}")
 
 

@@ -149,7 +149,15 @@ def test_uncached_bytes_are_told_where_a_cache_holds_less_than_half(monkeypatch:
         # What the driver would say of a GPU; none is at hand.
         monkeypatch.setattr("optimbench.limits._cache_bytes", lambda _, size=cache_bytes: size)
         assert uncached_bytes_per_step(optimizer) == expected
+    monkeypatch.setattr("optimbench.limits._cache_bytes", lambda _: 1)
     assert uncached_bytes_per_step(torch.optim.LBFGS([parameter()])) is None
+
+    class Spread(torch.Tensor):
+        """Stands for a tensor of which this process holds a part."""
+
+    spread = torch.ones(N).as_subclass(Spread).requires_grad_()
+    spread.grad = torch.ones(N)
+    assert uncached_bytes_per_step(torch.optim.Adam([spread])) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -44,7 +44,7 @@ def stored(tmp_path: Path) -> list[Recording]:
 
 def test_the_first_recording_is_named_after_its_device(tmp_path: Path, quiet: Recording) -> None:
     assert run(tmp_path, quiet) == 0
-    assert [path.name for path in (tmp_path / "recordings").iterdir()] == ["nvidia-h200.json"]
+    assert [path.name for path in (tmp_path / "recordings").glob("*.json")] == ["nvidia-h200.json"]
     assert stored(tmp_path) == [quiet]
 
 

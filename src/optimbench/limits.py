@@ -118,9 +118,13 @@ def cache_note(optimizer: torch.optim.Optimizer) -> str | None:
 def uncached_bytes_per_step(optimizer: torch.optim.Optimizer) -> int | None:
     """The bytes of a step whose time must be near the floor; None where a cache could serve half of them or more.
 
-    None too on a CPU, whose caches torch does not tell, and where the least bytes are not known.
+    None too on a CPU, whose caches torch does not tell, where the least bytes are not known, and for parameters of
+    other kinds, such as one that is spread over several GPUs.
     """
     cache_bytes = _cache_bytes(optimizer)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not {type(parameter) for parameter in parameters} <= {torch.Tensor, torch.nn.Parameter}:
+        return None
     try:
         if cache_bytes is None or sum(size for size, _ in _accesses(optimizer)) < 2 * cache_bytes:
             return None

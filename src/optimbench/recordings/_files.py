@@ -69,6 +69,11 @@ def save_recording(recording: Recording, path: Path | str) -> None:
         _refuse_names(data.decode())
     except RecordingError as error:
         raise RecordingError(f"{path.name} is not written: {error}") from None
+    write_whole(data, path)
+
+
+def write_whole(data: bytes, path: Path) -> None:
+    """Write a file; whoever reads it finds the old content or the new one."""
     # In the same folder, so that replacing is one step of the file system. tempfile would make it private.
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
