@@ -34,6 +34,7 @@ extensions = [
     "optimbench_site.examples",
     "optimbench_site.inventories",
     "optimbench_site.machine",
+    "optimbench_site.markup",
     "optimbench_site.measured",
     "optimbench_site.result_tabs",
     "optimbench_site.results_page",
@@ -97,6 +98,8 @@ html_theme = "furo"
 html_title = "optimbench"
 html_static_path = ["_static"]
 html_css_files = ["optimbench.css"]
+html_js_files = [("optimbench.js", {"defer": ""})]
+html_favicon = "_static/favicon.svg"
 html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False

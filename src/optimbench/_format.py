@@ -2,6 +2,7 @@
 
 import html
 import math
+import re
 from collections.abc import Sequence
 
 from tabulate import tabulate
@@ -57,11 +58,11 @@ def html_table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: s
     """The same rows as an HTML table; every cell and the caption are escaped."""
     table = tabulate(rows, headers, tablefmt="html", disable_numparse=True, colalign=_alignment(headers, rows))
     named = f"<table>\n<caption>{html.escape(caption)}</caption>"
-    # A wide table scrolls inside its own box, which the keyboard can reach; the page itself never does.
-    return (
-        f'<div class="ob-scroll" tabindex="0" role="region" aria-label="{html.escape(caption)}">'
-        f"{str(table).replace('<table>', named, 1)}</div>"
-    )
+    # A header without words heads nothing.
+    table = re.sub(r"<th[^>]*>\s*</th>", "<td></td>", str(table).replace("<table>", named, 1))
+    # A wide table scrolls inside its own box, which the keyboard can reach; the page itself never does. No region: a
+    # page holds many tables, and some of the same name.
+    return f'<div class="ob-scroll" tabindex="0" role="group" aria-label="{html.escape(caption)}">{table}</div>'
 
 
 def _alignment(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
