@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -26,6 +27,8 @@ GENERATED = ("docs/tutorials", "docs/api/generated", "build/doctrees")
 # From linux/fs.h and fcntl.h.
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
+# Seconds that what is left of a killed build may take to end.
+_LOCK_S = 5.0
 
 
 class BuildError(Exception):
@@ -113,10 +116,15 @@ def _run(command: Sequence[str], root: Path, lock: int) -> int:
 def _only_build(root: Path) -> Iterator[int]:
     (root / "build").mkdir(exist_ok=True)
     with (root / "build" / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BuildError("another build of this site is running") from None
+        end = time.monotonic() + _LOCK_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise BuildError("another build of this site is running") from None
+                time.sleep(0.05)
         yield file.fileno()
 
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bs4 import BeautifulSoup
@@ -54,11 +54,23 @@ class Site:
         return sorted(self.html.rglob("*.html"))
 
 
-def build_site(root: Path, gallery: Path, pages: Mapping[str, str] | None = None, **environment: str) -> Site:
+def build_site(
+    root: Path,
+    gallery: Path,
+    pages: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+    **environment: str,
+) -> Site:
     """Build the scripts in `gallery` and an excerpt of the reference, with our own configuration.
 
     `pages` are files of the source folder, by name, and their text; they may replace those that are there.
     """
+    write_sources(root, gallery, pages)
+    return run_sphinx(root, *options, **environment)
+
+
+def write_sources(root: Path, gallery: Path, pages: Mapping[str, str] | None = None) -> None:
+    """Write what `build_site` builds."""
     shutil.copytree(gallery, root / "gallery")
     (root / "docs" / "api").mkdir(parents=True)
     (root / "docs" / "index.rst").write_text(INDEX)
@@ -68,15 +80,24 @@ def build_site(root: Path, gallery: Path, pages: Mapping[str, str] | None = None
         path = root / "docs" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return run_sphinx(root, **environment)
 
 
-def run_sphinx(root: Path, **environment: str) -> Site:
+def run_sphinx(root: Path, *options: str, **environment: str) -> Site:
     """Build what lies in a folder, for the first time or again."""
-    command = [sys.executable, "-m", "sphinx", "-W", "-n", "-c", str(REPOSITORY / "conf"), "docs", "html"]
-    # What the caller's shell says about torch's logs or the site's address must not decide a test.
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "OPTIMBENCH", "READTHEDOCS"))}
+    command = [sys.executable, "-m", "sphinx", "-W", "-n", "-c", str(REPOSITORY / "conf"), *options, "docs", "html"]
     done = subprocess.run(
-        command, cwd=root, env=kept | environment, capture_output=True, text=True, check=False, timeout=300
+        command,
+        cwd=root,
+        env=clean_environment(**environment),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     return Site(root, done)
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """What the caller's shell says about torch's logs or the site's address must not decide a test."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "OPTIMBENCH", "READTHEDOCS"))}
+    return kept | more
