@@ -20,6 +20,9 @@ release = version = optimbench.__version__
 html_baseurl = os.environ.get("OPTIMBENCH_SITE_URL") or os.environ.get("READTHEDOCS_CANONICAL_URL") or ""
 if html_baseurl:
     html_baseurl = html_baseurl.rstrip("/") + "/"
+# Where the sources are, as "owner/name" on GitHub, and the branch that holds the built site.
+optimbench_repository = os.environ.get("OPTIMBENCH_REPOSITORY") or os.environ.get("GITHUB_REPOSITORY") or ""
+optimbench_notebooks_branch = os.environ.get("OPTIMBENCH_NOTEBOOKS_BRANCH", "")
 
 extensions = [
     "sphinx.ext.autodoc",
@@ -30,16 +33,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "notfound.extension",
-    "optimbench_site.decorators",
-    "optimbench_site.examples",
-    "optimbench_site.inventories",
-    "optimbench_site.machine",
-    "optimbench_site.markup",
-    "optimbench_site.measured",
-    "optimbench_site.result_tabs",
-    "optimbench_site.results_page",
-    "optimbench_site.stored",
-    "optimbench_site.wheel",
+    "optimbench_site",
     # Both need to know the address of the site.
     *(["sphinxext.opengraph", "sphinx_sitemap"] if html_baseurl else []),
 ]
@@ -76,6 +70,7 @@ sphinx_gallery_conf = {
     "doc_module": ("optimbench",),
     "first_notebook_cell": wheel.install_cell(html_baseurl),
     "min_reported_time": 0,
+    "thumbnail_size": (320, 224),
     # Its page loads scripts from a foreign host.
     "write_computation_times": False,
     "show_signature": False,
@@ -100,6 +95,8 @@ html_static_path = ["_static"]
 html_css_files = ["optimbench.css"]
 html_js_files = [("optimbench.js", {"defer": ""})]
 html_favicon = "_static/favicon.svg"
+html_theme_options = {"top_of_page_buttons": ["view"]}
+html_last_updated_fmt = "%Y-%m-%d"
 html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False
@@ -113,3 +110,5 @@ notfound_urls_prefix = urlsplit(html_baseurl).path or "/"
 ogp_site_url = html_baseurl
 ogp_social_cards = {"enable": False}
 sitemap_url_scheme = "{link}"
+sitemap_show_lastmod = True
+sitemap_excludes = ["404.html", "search.html", "genindex.html"]

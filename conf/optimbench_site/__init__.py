@@ -1,1 +1,29 @@
-"""The Sphinx extensions of this site, one module each."""
+"""The Sphinx extensions of this site, one module each; this one registers them all."""
+
+from sphinx.application import Sphinx
+
+EXTENSIONS = (
+    "decorators",
+    "examples",
+    "headline",
+    "inventories",
+    "last_updated",
+    "long_output",
+    "machine",
+    "markup",
+    "measured",
+    "notebooks",
+    "publishing",
+    "repository",
+    "result_tabs",
+    "results_page",
+    "stored",
+    "wheel",
+)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register every module."""
+    for name in EXTENSIONS:
+        app.setup_extension(f"optimbench_site.{name}")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

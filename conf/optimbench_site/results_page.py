@@ -1,12 +1,9 @@
 """The page of all results: one table and one figure an experiment, across this build and all recordings."""
 
 import ast
-import hashlib
-import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from docutils import nodes
@@ -15,13 +12,14 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from optimbench import Bandwidth, Comparison, Environment, Measurement, RecompileLog, Recording, Result, Table, _format
+from optimbench_site.pictures import save_picture, themed_images
 from optimbench_site.result_tabs import has_changed, result_tabs
 from optimbench_site.stored import pages_with_results, stored_recordings, this_build
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 THIS_BUILD = "This build"
-# Text and lines on furo's light and dark background.
-_INK = {"light": "#24292f", "dark": "#d0d4d9"}
-_INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 
 
 class RecordedResults(SphinxDirective):
@@ -110,22 +108,15 @@ class RecordedResults(SphinxDirective):
         return [raw, *self._pictures(f"{script}-{variable}", results)]
 
     def _pictures(self, name: str, results: Mapping[str, Result]) -> list[nodes.Node]:
-        """Two images, one for each theme; they are drawn again only where the results differ."""
+        """The experiment's picture, for both themes."""
         from optimbench import figures
+
+        def draw(theme: str, path: Path) -> None:
+            save_picture(lambda figure: _draw(results, figure), path, theme=theme, size_in=(7, _height_in(results)))
 
         words = " ".join(f"{label}: {figures.describe(result)}" for label, result in results.items())
         content = msgspec.json.encode(results) + Path(figures.__file__).read_bytes()
-        folder = Path(self.env.doctreedir) / "figures"
-        folder.mkdir(parents=True, exist_ok=True)
-        images: list[nodes.Node] = []
-        for theme, ink in _INK.items():
-            path = folder / f"{name}-{theme}-{hashlib.sha256(content).hexdigest()[:12]}.svg"
-            if not path.is_file():
-                _draw(results, ink, path)
-            # An address that begins with a slash starts from the source folder.
-            address = f"/{os.path.relpath(path, self.env.srcdir)}"
-            images.append(nodes.image("", uri=address, alt=words, classes=[f"only-{theme}", "ob-figure"]))
-        return images
+        return themed_images(self.env, name, words, content, draw)
 
 
 def across_devices(results: Mapping[str, Result]) -> Table:
@@ -207,30 +198,19 @@ def _title(script: Path) -> str:
     return words.splitlines()[0]
 
 
-def _draw(results: Mapping[str, Result], ink: str, path: Path) -> None:
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
+def _draw(results: Mapping[str, Result], figure: "Figure") -> None:
     from optimbench import figures
 
-    settings: dict[Any, str] = dict.fromkeys(_INKED, ink) | {"svg.hashsalt": "optimbench", "legend.labelcolor": ink}
-    with mpl.rc_context(settings), warnings.catch_warnings():
-        # A name may hold a character that the font lacks; it is then drawn as a box.
-        warnings.filterwarnings("ignore", "Glyph .* missing from")
-        figure = Figure(figsize=(7, 1.2 + 0.45 * _n_rows(results)), layout="constrained")
-        FigureCanvasSVG(figure)
-        if len(results) == 1:
-            figures.draw(next(iter(results.values())), figure.add_subplot())
-        else:
-            figures.draw_devices(results, figure.add_subplot())
-        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
+    if len(results) == 1:
+        figures.draw(next(iter(results.values())), figure.add_subplot())
+    else:
+        figures.draw_devices(results, figure.add_subplot())
 
 
-def _n_rows(results: Mapping[str, Result]) -> int:
-    """How many rows the figure has, within what a page can show."""
+def _height_in(results: Mapping[str, Result]) -> float:
+    """Inches for every row of the figure, within what a page can show."""
     steps = {row.name for result in results.values() if isinstance(result, Comparison) for row in result.rows}
-    return min(30, max(len(steps), len(results), 4))
+    return 1.2 + 0.45 * min(30, max(len(steps), len(results), 4))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

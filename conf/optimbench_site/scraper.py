@@ -13,6 +13,7 @@ import msgspec
 from optimbench import Environment, RecordedScript, Recording, Result, collect_environment, save_recording
 from optimbench.recordings import device_slug, source_sha256
 from optimbench_site.stored import ENDING
+from optimbench_site.thumbnails import write_thumbnail
 
 # What sphinx-gallery keeps for each script while it runs; our part lies among it under this name.
 _OURS = "optimbench_results"
@@ -50,6 +51,10 @@ def scrape_results(block: Any, block_vars: dict[str, Any], gallery_conf: dict[st
     if isinstance(last, Result) and not _is_among(last, kept | new):
         kept[f"_{len(kept)}"] = last  # Without a name it cannot be recorded, only shown.
         shown.append(f".. raw:: html\n\n{textwrap.indent(last._repr_html_(), '    ')}\n")
+    images = block_vars["image_path_iterator"]
+    # Where the page's first figure would be: a later figure overwrites it, so it is seen only where there is none.
+    if shown and not len(images):
+        write_thumbnail([*kept.values(), *new.values()], Path(str(images.image_path).format(1)))
     if new:
         kept |= new
         named = {name: value for name, value in kept.items() if not name.startswith("_")}
