@@ -70,7 +70,7 @@ sphinx_gallery_conf = {
     "doc_module": ("optimbench",),
     "first_notebook_cell": wheel.install_cell(html_baseurl),
     "min_reported_time": 0,
-    "thumbnail_size": (320, 224),
+    "thumbnail_size": (480, 336),
     # Its page loads scripts from a foreign host.
     "write_computation_times": False,
     "show_signature": False,

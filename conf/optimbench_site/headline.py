@@ -23,7 +23,6 @@ from optimbench_site.stored import stored_recordings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # The tutorial whose results are shown, and where they are in its recording.
 SCRIPT = "plot_05_how_far_from_the_memory_limit"
@@ -85,7 +84,7 @@ def headline(recording: Recording) -> Headline:
     return Headline(recording.label, tuple(rows), floors_s[0])
 
 
-def draw(shown: Headline, ax: "Axes") -> None:
+def draw(shown: Headline, ax: "Axes", title: str = "") -> None:
     """Bars for the wall time, a mark for the part of it in which kernels run, and a line at the limit."""
     from optimbench.figures import COLOURS
 
@@ -97,33 +96,28 @@ def draw(shown: Headline, ax: "Axes") -> None:
             kernels = row.kernel_time_s / size_s
             label = "kernels' own time" if place == 0 else None
             ax.plot([kernels] * 2, [place - 0.31, place + 0.31], color=COLOURS[1], linewidth=2.5, label=label)
-        said = f"{_format.seconds(row.median_s)}  ({row.median_s / shown.floor_s:.2f} × the limit)"  # noqa: RUF001
+        said = f"{_format.seconds(row.median_s)}  ({row.median_s / shown.floor_s:.2f} × limit)"  # noqa: RUF001
         ax.annotate(said, (time, place), (6, 0), textcoords="offset points", va="center")
     limit = shown.floor_s / size_s
     ax.axvline(limit, color=COLOURS[3], linestyle="--", linewidth=1.5, label=f"memory limit, {limit:.3g} {unit}")
     ax.set_yticks(range(len(shown.rows)), [NAMES[row.name] for row in shown.rows])
     ax.set_ylim(len(shown.rows) - 0.5, -0.5)
     # The labels stand behind the bars.
-    ax.set_xlim(0, 1.5 * max(row.median_s for row in shown.rows) / size_s)
+    ax.set_xlim(0, 1.6 * max(row.median_s for row in shown.rows) / size_s)
     ax.tick_params(axis="y", length=0)
     for side in ("top", "right", "left"):
         ax.spines[side].set_visible(False)
     ax.set_xlabel(f"time of one Adam step, {shown.label} [{unit}]")
-    ax.legend(frameon=False, loc="lower right")
+    ax.figure.legend(frameon=False, loc="outside upper center", ncols=3, title=title or None, title_fontsize="large")
 
 
 def save(
     shown: Headline, path: Path, theme: str = "light", size_in: tuple[float, float] = SIZE_IN, title: str = ""
 ) -> None:
     """Save the picture; the themes' own background is transparent, that of a card is white."""
-
-    def drawn(figure: "Figure") -> None:
-        draw(shown, figure.add_subplot())
-        figure.suptitle(title)
-
     is_card = bool(title)
     save_picture(
-        drawn,
+        lambda figure: draw(shown, figure.add_subplot(), title),
         path,
         theme=theme,
         size_in=size_in,

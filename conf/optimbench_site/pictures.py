@@ -85,4 +85,5 @@ def save_picture(
         is_svg = path.suffix == ".svg"
         (FigureCanvasSVG if is_svg else FigureCanvasAgg)(figure)
         draw(figure)
-        figure.savefig(path, dpi=dpi, facecolor=background, metadata={"Date": None} if is_svg else {"Software": None})
+        colour = {"transparent": True} if background == "none" else {"facecolor": background}
+        figure.savefig(path, dpi=dpi, **colour, metadata={"Date": None} if is_svg else {"Software": None})

@@ -63,12 +63,13 @@ def add_to_page(
 def _sized(app: Sphinx, image: re.Match[str]) -> str:
     """The image with its width and height, if it is one that this build copies."""
     name = image[1].rpartition("/")[2]
-    for path, (_, copied) in app.env.images.items():
-        if copied == name:
-            width, height = imagesize.get(Path(app.srcdir) / path)
-            if width > 0:
-                return image[0].replace("<img", f'<img width="{round(width)}" height="{round(height)}"', 1)
-    return image[0]
+    # Sphinx copies images when all pages are written; sphinx-gallery has copied its figures by now.
+    known = [Path(app.srcdir) / path for path, (_, copied) in app.env.images.items() if copied == name]
+    path = known[0] if known else app.outdir / "_images" / name
+    width, height = imagesize.get(path) if path.is_file() else (-1, -1)
+    if width <= 0 or height <= 0:
+        return image[0]
+    return image[0].replace("<img", f'<img width="{round(width)}" height="{round(height)}"', 1)
 
 
 def check_redirects(app: Sphinx) -> list[Any]:

@@ -15,8 +15,8 @@ from optimbench_site.pictures import save_picture
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# As large as the gallery shows it on a screen with two pixels a dot: 320 x 224 pixels.
-_SIZE_IN, _DPI = (3.2, 2.24), 100
+# As large as the gallery shows it on a screen with two pixels a dot: 480 x 336 pixels.
+_SIZE_IN, _DPI = (3.2, 2.24), 150
 # What is still legible there.
 _MAX_ROWS, _MAX_COLUMNS, _MAX_CHARACTERS = 5, 2, 16
 

@@ -50,8 +50,8 @@ class Site:
         return BeautifulSoup((self.html / name).read_text(), "html.parser")
 
     def pages(self) -> list[Path]:
-        """Every built page."""
-        return sorted(self.html.rglob("*.html"))
+        """Every built page, without those that lead to another."""
+        return sorted(path for path in self.html.rglob("*.html") if 'http-equiv="refresh"' not in path.read_text())
 
 
 def build_site(
