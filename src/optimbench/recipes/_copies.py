@@ -9,7 +9,7 @@ import torch
 
 from optimbench.recipes._names import Recipe
 
-# One number for each parameter tensor. torch keeps these on the CPU, unless the update is capturable or fused.
+# One number for each parameter tensor. Most optimizers keep these on the CPU, unless the update is capturable or fused.
 _HOST_SCALARS = ("step", "mu_product")
 # And these on the parameter's device, always.
 _DEVICE_SCALARS = ("eta", "mu")
@@ -82,7 +82,8 @@ def adopt_scalar(name: str, value: Any, group: Mapping[str, Any], tensor: torch.
         return copy.deepcopy(value)
     if name not in _HOST_SCALARS:
         return value.detach().clone()
-    if group.get("capturable") or group.get("fused"):
+    # ASGD, known by its lambd, keeps its count with the parameter always.
+    if group.get("capturable") or group.get("fused") or "lambd" in group:
         # The fused kernels read float32, whatever the default type is.
         return value.detach().to(tensor.device, torch.float32, copy=True)
     return value.detach().to("cpu", copy=True)
