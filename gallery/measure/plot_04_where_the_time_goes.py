@@ -10,9 +10,8 @@ One Adam step, eager and compiled, in a profiler's trace: which kernels run, and
 * operator fusion as two numbers: kernels a step, and bytes a parameter;
 * how much of the time the device works, and how much it waits for the next launch.
 
-**Requirements:** PyTorch 2.11 or newer and a C++ compiler. On a GPU the trace shows kernels. On a CPU, where nothing is
-launched, it shows CPU operators in their place, and says so. ``optimbench`` is a wheel served by the site this page
-comes from (see *Install* there).
+**Requirements:** PyTorch 2.11 or newer and a C++ compiler. On a CPU, which launches none, operators stand in for
+kernels. ``optimbench`` is a wheel served by the site this page comes from (see *Install* there).
 """
 
 # %%
@@ -37,9 +36,7 @@ kind = "kernels" if device.type == "cuda" else "CPU operators"
 
 
 def make_adam():
-    shapes = ((width, width),) * layers
-    workload = ob.Workload(name="squares", description="", shapes=shapes)
-    parameters = ob.make_parameters(workload, device=device)
+    parameters = ob.make_parameters([(width, width)] * layers, device=device)
     return torch.optim.Adam(parameters, lr=0.01)
 
 
@@ -47,49 +44,24 @@ def make_adam():
 # Fusion in bytes
 # ---------------
 # A kernel of this kind takes as long as its numbers need to come and go. In eager mode every operator reads its inputs
-# from memory and writes its result there. We count both, operator by operator, as they are called.
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-
-
-def tensors_in(values):
-    return {id(t): t for t in tree_leaves(values) if isinstance(t, torch.Tensor)}
-
-
-class CountBytes(TorchDispatchMode):
-    n_bytes = 0
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        result = operator(*args, **(kwargs or {}))
-        formals = zip(args, operator._schema.arguments, strict=False)
-        changed = [value for value, formal in formals if formal.is_write]
-        read, written = tensors_in((args, kwargs)), tensors_in(changed)
-        new = [t for key, t in tensors_in(result).items() if key not in read]
-        self.n_bytes += sum(t.nbytes for t in [*read.values(), *written.values(), *new])
-        return result
-
-
+# from memory and writes its result there. :func:`optimbench.count_operations` adds that up, as they are called.
 eager, opt = make_adam(), make_adam()
 for _ in range(3):
     eager.step()
-with CountBytes() as eager_count:
-    eager.step()
+eager_bytes = ob.count_operations(eager.step).moved_bytes
 
 # %%
-# The compiler sees the whole step as one graph before it makes kernels of it. A number that only the next operation
-# needs never has to go to memory. What remains are the graph's inputs, and the parameters and moments it writes back.
-# One of Inductor's hooks shows us that graph.
+# The compiler sees the whole step as one graph. A number that only the next operation needs never goes to memory: what
+# remains are the graph's inputs, and the parameters and moments it writes back. A hook of Inductor's shows the graph.
 import torch._inductor.config as inductor_config
 
 compiled_bytes = []
 
 
 def count_inputs_and_outputs(graph):
-    inputs = [node for node in graph.nodes if node.op == "placeholder" and node.users]
-    copies = [
-        node for node in graph.nodes if node.target is torch.ops.aten.copy_.default
-    ]
-    moved = inputs + [copy.args[0] for copy in copies]
+    moved = [node for node in graph.nodes if node.op == "placeholder" and node.users]
+    copy = torch.ops.aten.copy_.default
+    moved += [node.args[0] for node in graph.nodes if node.target is copy]
     compiled_bytes.append(sum(node.meta["val"].nbytes for node in moved))
 
 
@@ -98,17 +70,15 @@ def compiled_step():
     opt.step()
 
 
+# On a CPU, generated C++ appears in a trace only if asked to.
 settings = {"post_grad_custom_post_pass": count_inputs_and_outputs}
-if device.type == "cpu":
-    # Generated C++ appears in a trace only if asked to.
-    settings["cpp.enable_kernel_profile"] = True
+settings["cpp.enable_kernel_profile"] = device.type == "cpu"
 with inductor_config.patch(settings):
     for _ in range(4):
         compiled_step()
 
-torch.testing.assert_close(
-    eager.param_groups[0]["params"], opt.param_groups[0]["params"]
-)
+params, compiled_params = (o.param_groups[0]["params"] for o in (eager, opt))
+torch.testing.assert_close(compiled_params, params)
 print("after four steps the parameters are the same")
 assert len(compiled_bytes) == 1, "the step is not one graph"
 assert compiled_bytes[0] >= ob.bytes_per_step(opt), "not everything is counted"
@@ -119,14 +89,11 @@ assert compiled_bytes[0] >= ob.bytes_per_step(opt), "not everything is counted"
 # We take ten steps under :class:`torch.profiler.profile`. The last five count: the profiler itself has to warm up. On a
 # GPU we keep what ran on the device. On a CPU we keep the outermost operators and the generated kernels.
 from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import profile
 
 
 def trace(step):
-    activities = [ProfilerActivity.CPU]
-    if device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as profiled:
+    with profile() as profiled:
         for _ in range(10):
             step()
         if device.type == "cuda":
@@ -135,19 +102,17 @@ def trace(step):
 
 
 def is_work(event):
-    if device.type == "cuda":
-        return event.device_type == DeviceType.CUDA and not event.is_user_annotation
-    return event.name.startswith("aten::") or "cpp_fused" in event.name
+    on_device = event.device_type == DeviceType.CUDA and not event.is_user_annotation
+    operator = event.name.startswith("aten::") or "cpp_fused" in event.name
+    return on_device if device.type == "cuda" else operator
 
 
 def last_five_steps(events, wanted):
     """Start and end in microseconds, and name."""
-    outermost = [
-        (event.time_range.start, event.time_range.end, event.name)
-        for event in events
-        if wanted(event) and not (event.cpu_parent and wanted(event.cpu_parent))
-    ]
-    return sorted(outermost)[len(outermost) // 2 :]
+    found = [e for e in events if wanted(e)]
+    found = [e for e in found if not (e.cpu_parent and wanted(e.cpu_parent))]
+    spans = sorted((e.time_range.start, e.time_range.end, e.name) for e in found)
+    return spans[len(spans) // 2 :]
 
 
 traces = {"eager": trace(eager.step), "compiled": trace(compiled_step)}
@@ -161,10 +126,8 @@ assert all(work.values()), f"the profiler saw no {kind}"
 import collections
 import re
 
-COMMON = (
-    r"void |at::native::|\(anonymous namespace\)::|graph_\d+_"
-    r"|multi_tensor_apply_kernel<.*?Metadata<.*?>, "
-)
+COMMON = r"void |at::native::|\(anonymous namespace\)::|graph_\d+_"
+COMMON += r"|multi_tensor_apply_kernel<.*?Metadata<.*?>, "
 rows = []
 for name, spans in work.items():
     times_us = collections.defaultdict(list)
@@ -173,10 +136,9 @@ for name, spans in work.items():
     for what, times in sorted(times_us.items(), key=lambda item: -sum(item[1])):
         rows.append((name, what, len(times) / 5, sum(times) / 5))
 
+columns = ("step", "name", "a step", "µs a step")
 kernel_table = ob.Table(
-    name=f"The {kind} of one step",
-    columns=("step", "name", "a step", "µs a step"),
-    cells=tuple(rows),
+    name=f"The {kind} of one step", columns=columns, cells=tuple(rows)
 )
 kernel_table
 
@@ -185,16 +147,15 @@ kernel_table
 # -------------
 # A gap is time in which nothing works: on a GPU the next kernel has not been launched yet, on a CPU Python is busy
 # between two operators.
-n_parameters = layers * width**2
-moved_bytes = {"eager": eager_count.n_bytes, "compiled": compiled_bytes[0]}
 summary = []
-for name, spans in work.items():
+for spans, moved in zip(work.values(), (eager_bytes, *compiled_bytes), strict=True):
     span_us = spans[-1][1] - spans[0][0]
     work_us = sum(end - start for start, end, _ in spans)
     times = (work_us / 5, (span_us - work_us) / 5, 1 - work_us / span_us)
-    summary.append((len(spans) / 5, moved_bytes[name] / n_parameters, *times))
-assert summary[1][0] < summary[0][0], f"compiling left as many {kind}"
-assert summary[1][1] < summary[0][1], "compiling left as many bytes"
+    summary.append((len(spans) / 5, moved / layers / width**2, *times))
+(eager_work, eager_moved, *_), (compiled_work, compiled_moved, *_) = summary
+assert compiled_work < eager_work, f"compiling left as many {kind}"
+assert compiled_moved < eager_moved, "compiling left as many bytes"
 
 labels = (
     f"{kind} a step",
@@ -205,7 +166,7 @@ labels = (
 )
 before_and_after = ob.Table(
     name="One step in the trace, before and after compiling",
-    columns=("", "eager", "compiled"),
+    columns=("", *work),
     cells=tuple(zip(labels, *summary, strict=True)),
 )
 before_and_after
@@ -215,9 +176,7 @@ before_and_after
 import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots(2, sharex=True, figsize=(7, 3.5), layout="constrained")
-for ax, (name, events), (n_kernels, *_, gaps) in zip(
-    axes, traces.items(), summary, strict=True
-):
+for ax, (name, events), found in zip(axes, traces.items(), summary, strict=True):
     lines = {kind: work[name]}
     launches = last_five_steps(events, lambda event: "LaunchKernel" in event.name)
     if launches:
@@ -228,28 +187,16 @@ for ax, (name, events), (n_kernels, *_, gaps) in zip(
         bars = [(start - begin, end - start) for start, end, _ in spans]
         ax.broken_barh(bars, (height - 0.35, 0.7), color=f"C{height}", edgecolor="none")
     ax.set_yticks(range(len(lines)), lines)
-    ax.set_title(
-        f"One {name} step, {kind}: {n_kernels:.0f}; gaps: {gaps:.0%} of the time"
-    )
+    ax.set_title(f"{name}: {found[0]:.0f} {kind}, gaps for {found[-1]:.0%} of the time")
 axes[-1].set_xlabel("µs since the first event of the step")
 plt.show()
-
-# %%
-# The profiler makes gaps longer, since it writes down every launch. So what compiling gains is measured without it.
-comparison = ob.compare(
-    {"eager": eager.step, "compiled": compiled_step},
-    baseline="eager",
-    min_run_time_s=0.2 if quick else 1.0,
-)
-comparison
-
-# %%
-print(comparison.conclusion("compiled"))
 
 # %%
 # What this does not show
 # -----------------------
 # * How near the kernels come to what the memory can do: "bytes a parameter" is what eager operators and the compiled
 #   graph ask for, not what was measured. The next page measures.
+# * What compiling gains: the profiler makes gaps longer, since it writes down every launch. The other pages time steps
+#   without it.
 # * A step after a real backward pass. There the host can be ahead of the device, and gaps close.
-# * Which Python function the host spends its time in: ``with_stack=True`` adds that to a trace.
+# * Which Python function the host spends its time in: ``with_stack=True`` adds that.
