@@ -184,7 +184,7 @@ class Comparison(Result, tag="comparison", frozen=True, kw_only=True):
 
     @property
     def finding(self) -> str:
-        """The fastest steps and by how much the first of them beats the baseline: the title of a figure."""
+        """The fastest steps and by how much the first of them beats the baseline, as the title of a figure."""
         fastest = self.fastest()
         if self.baseline in fastest:
             return f"Nothing is clearly faster than {self.baseline}"
