@@ -114,13 +114,17 @@ judge("12e", _log.n_recompiles == 4, f"recompiles in 5 steps: {_log.n_recompiles
 # %%
 # The log
 # -------
-# One program in two new processes: after :func:`torch._logging.set_logs`, and under ``TORCH_LOGS``. Both write to the
-# standard error stream.
+# One program twice: here after :func:`torch._logging.set_logs`, and in a second Python under ``TORCH_LOGS``. Both write
+# to the standard error stream.
+import contextlib
+import io
 import os
 import subprocess
 import sys
 
+assert "TORCH_LOGS" not in os.environ, "set_logs does nothing where TORCH_LOGS is set"
 PROGRAM = """
+import torch
 weight = torch.nn.Parameter(torch.rand(4, 4))
 weight.grad = torch.rand(4, 4)
 sgd = torch.optim.SGD([weight], lr=0.01, foreach=True)
@@ -129,21 +133,22 @@ for lr in (0.01, 0.009, 0.0081):
     sgd.param_groups[0]["lr"] = lr
     compiled_step()
 """
-SET_LOGS = "torch._logging.set_logs(recompiles=True)"
-variables = {name: v for name, v in os.environ.items() if name != "TORCH_LOGS"}
-for number, begin, added in (
-    ("13a", SET_LOGS, {}),
-    ("13b", "", {"TORCH_LOGS": "recompiles"}),
-):
-    ended = subprocess.run(
-        [sys.executable, "-c", f"import torch\n{begin}\n{PROGRAM}"],
-        env=variables | added,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    n_shown = ended.stderr.count("Recompiling function")
-    judge(number, n_shown > 0, f"recompiles shown: {n_shown}")
+torch.compiler.reset()
+with contextlib.redirect_stderr(io.StringIO()) as inside:
+    torch._logging.set_logs(recompiles=True)
+    exec(PROGRAM, {})
+torch._logging.set_logs()  # Back to the defaults.
+outside = subprocess.run(
+    [sys.executable, "-c", PROGRAM],
+    env={**os.environ, "TORCH_LOGS": "recompiles"},
+    capture_output=True,
+    text=True,
+    check=True,
+)
+logs = (inside.getvalue(), outside.stderr)
+n_inside, n_outside = (log.count("Recompiling function") for log in logs)
+judge("13a", n_inside > 0, f"recompiles shown: {n_inside}")
+judge("13b", n_outside == n_inside, f"recompiles shown: {n_outside}")
 
 # %%
 # All of them
