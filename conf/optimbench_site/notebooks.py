@@ -95,6 +95,8 @@ def _outputs(part: str, script: str, srcdir: Path, results: Recording | None) ->
             at = end
         elif _PRINTED.match(line):
             text = textwrap.dedent(body.partition("\n")[2]).strip("\n")
+            # Where this copy of the repository lies is no reader's business.
+            text = text.replace(f"{srcdir.parent}/", "")
             yield {"output_type": "stream", "name": "stdout", "text": f"{text}\n"}
             at = end
         elif _HTML.match(line):

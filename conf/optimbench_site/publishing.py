@@ -4,8 +4,10 @@ None of it needs the address of the site except the card and the line in robots.
 """
 
 import html
+import posixpath
 import re
 import textwrap
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,8 @@ from optimbench_site import headline
 # Addresses without a page of their own, and where they lead: add the old name of a page that is renamed, relative to
 # the site's root and without ".html", with the new page's path from there.
 REDIRECTS = {
-    "api": "/api/index.html",
-    "tutorials": "/tutorials/index.html",
+    "api": "api/index.html",
+    "tutorials": "tutorials/index.html",
 }
 CARD = "headline-card.png"
 CARD_DEVICE = "nvidia-h200"
@@ -72,19 +74,22 @@ def _sized(app: Sphinx, image: re.Match[str]) -> str:
     return image[0].replace("<img", f'<img width="{round(width)}" height="{round(height)}"', 1)
 
 
-def check_redirects(app: Sphinx) -> list[Any]:
+def check_redirects(redirects: Mapping[str, str], pages: Container[str]) -> None:
     """Refuse a redirect from a page that exists, or to one that does not.
 
     Raises:
         ExtensionError: There is one.
     """
-    pages = app.env.found_docs
-    for old, new in app.config.redirects.items():
-        target = new.lstrip("/").partition("#")[0].removesuffix(".html")
+    for old, new in redirects.items():
         if old in pages:
             raise ExtensionError(f"the redirect {old!r} would overwrite a page of that name")
-        if target not in pages:
-            raise ExtensionError(f"the redirect {old!r} leads to {new!r}, which is no page (expected '/name.html')")
+        if new.partition("#")[0].removesuffix(".html") not in pages:
+            raise ExtensionError(f"the redirect {old!r} leads to {new!r}, which is no page (expected 'name.html')")
+
+
+def check(app: Sphinx) -> list[Any]:
+    """Called before the redirects are written; has no page to add."""
+    check_redirects(REDIRECTS, app.env.found_docs)
     return []
 
 
@@ -103,7 +108,8 @@ def write(app: Sphinx, exception: Exception | None) -> None:
 
 def configure(app: Sphinx, config: Config) -> None:  # noqa: ARG001 - given by Sphinx.
     """Tell the extension that writes redirects what to write."""
-    config.redirects = REDIRECTS
+    # Relative, so that they hold wherever the site lies.
+    config.redirects = {old: posixpath.relpath(new, posixpath.dirname(old) or ".") for old, new in REDIRECTS.items()}
     config.redirect_html_template_file = str(_REDIRECT)
 
 
@@ -125,7 +131,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", configure)
     app.connect("builder-inited", choose_card, priority=200)
     # Before the extension that writes them.
-    app.connect("html-collect-pages", check_redirects, priority=100)
+    app.connect("html-collect-pages", check, priority=100)
     # Before the extension that makes cards, which leaves a description alone that is there.
     app.connect("html-page-context", add_to_page, priority=400)
     app.connect("build-finished", write)

@@ -53,6 +53,8 @@ def _definition(name: str) -> str | None:
             continue
         for part in parts[n_module:]:
             found = getattr(found, part)
+        # A decorator of the standard library would be found in its place.
+        found = inspect.unwrap(found)
         try:
             path, line = inspect.getsourcefile(found), inspect.getsourcelines(found)[1]
         except TypeError:  # A value, which Python knows no source of.

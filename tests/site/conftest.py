@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from site_builder import DATA, Site, build_site
+from site_builder import DATA, INDEX, REPOSITORY, Site, build_site
 
 
 @pytest.fixture(scope="session")
@@ -16,8 +16,19 @@ def tiny_site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture(scope="session")
 def published_site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """The same with a known address."""
-    return build_site(tmp_path_factory.mktemp("published"), DATA, OPTIMBENCH_SITE_URL="https://example.org/docs")
+    """The same with a known address, a known repository, and a recording for the home page's figure."""
+    pages = {
+        "index.rst": INDEX.replace(".. toctree::", ".. headline-figure:: nvidia-h200\n\n.. toctree::"),
+        "recordings/nvidia-h200.json": (REPOSITORY / "docs" / "recordings" / "nvidia-h200.json").read_text(),
+    }
+    return build_site(
+        tmp_path_factory.mktemp("published"),
+        DATA,
+        pages,
+        OPTIMBENCH_SITE_URL="https://example.org/docs",
+        OPTIMBENCH_REPOSITORY="someone/optimbench",
+        OPTIMBENCH_NOTEBOOKS_BRANCH="gh-pages",
+    )
 
 
 @pytest.fixture
