@@ -79,7 +79,7 @@ def build(target: Path, words: Sequence[str] = (), root: Path = ROOT) -> None:
         BuildError: Sphinx failed, or another build is running.
     """
     fresh, old = (target.with_name(target.name + ending) for ending in (".new", ".old"))
-    with _only_build(root) as lock:
+    with only_build(root) as lock:
         if old.exists() and not target.exists():  # The last build was killed between two renames.
             old.rename(target)
         for folder in [*(root / name for name in GENERATED), fresh, old]:
@@ -113,7 +113,7 @@ def _run(command: Sequence[str], root: Path, lock: int) -> int:
 
 
 @contextlib.contextmanager
-def _only_build(root: Path) -> Iterator[int]:
+def only_build(root: Path) -> Iterator[int]:
     (root / "build").mkdir(exist_ok=True)
     with (root / "build" / ".lock").open("w") as file:
         end = time.monotonic() + _LOCK_S

@@ -7,6 +7,7 @@ EXTENSIONS = (
     "examples",
     "headline",
     "inventories",
+    "kept_outputs",
     "last_updated",
     "long_output",
     "machine",
@@ -17,6 +18,7 @@ EXTENSIONS = (
     "repository",
     "result_tabs",
     "results_page",
+    "shown_results",
     "stored",
     "wheel",
 )

@@ -25,6 +25,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx_gallery import gen_rst
 
+from optimbench_site.kept_outputs import can_keep
 from optimbench_site.page_process import Ended, call, frames_of, gpu_is_open
 
 SEED = 0
@@ -80,6 +81,9 @@ class Pages:
         sum_of_last_run = Path(f"{target}.md5")
         if not gallery_conf["run_stale_examples"] and _is_current(script, sum_of_last_run, target):
             self._say(page, "unchanged")
+            return plainly(gallery_conf)
+        if can_keep(script, target, gallery_conf):
+            self._say(page, "same code, so its outputs are kept")
             return plainly(gallery_conf)
         # sphinx-gallery writes the first before it writes the second: a kill between them must not leave a page that
         # counts as finished.

@@ -19,6 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from optimbench import Comparison, Measurement, Recording, Table, _format, load_recording
 from optimbench_site.pictures import save_picture, themed_images
+from optimbench_site.shown_results import note_results
 from optimbench_site.stored import stored_recordings
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class HeadlineFigure(SphinxDirective):
         Raises:
             ExtensionError: There is no such recording, or it lacks the values.
         """
-        self.env.note_reread()
+        note_results(self.env)
         source, line = self.get_source_info()
         try:
             shown = headline_of(self.env.srcdir, self.arguments[0])

@@ -18,6 +18,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxRole
 
 from optimbench import Comparison, Ratio, Recording, Table, _format
+from optimbench_site.shown_results import note_results
 from optimbench_site.stored import stored_recordings
 
 NOT_RECORDED = "(not recorded yet)"
@@ -35,7 +36,7 @@ class Measured(SphinxRole):
         Raises:
             ExtensionError: There is no such value. Sphinx would make a warning of less, and a page with a hole.
         """
-        self.env.note_reread()
+        note_results(self.env)
         try:
             shown = measured(self.text, stored_recordings(self.env.srcdir))
         except LookupError as error:

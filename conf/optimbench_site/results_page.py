@@ -14,7 +14,8 @@ from sphinx.util.docutils import SphinxDirective
 from optimbench import Bandwidth, Comparison, Environment, Measurement, RecompileLog, Recording, Result, Table, _format
 from optimbench_site.pictures import save_picture, themed_images
 from optimbench_site.result_tabs import has_changed, result_tabs
-from optimbench_site.stored import pages_with_results, stored_recordings, this_build
+from optimbench_site.shown_results import note_results
+from optimbench_site.stored import ENDING, pages_with_results, stored_recordings, this_build
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,11 +28,12 @@ class RecordedResults(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Make a section for the machines and one for every script."""
-        self.env.note_reread()
+        pages = pages_with_results(self.env.srcdir, self.config)
+        note_results(self.env, [self.env.srcdir / f"{page}{ending}" for page in pages for ending in (ENDING, ".py")])
         own = this_build(self.env.srcdir, self.config)
         stored = stored_recordings(self.env.srcdir)
         sections = [_section("machines", nodes.Text("Machines"), self._machines(own, stored))]
-        pages = sorted(pages_with_results(self.env.srcdir, self.config), key=lambda name: Path(name).name)
+        pages = sorted(pages, key=lambda name: Path(name).name)
         return [*sections, *[self._script(docname, own, stored) for docname in pages]]
 
     def _machines(self, own: Recording, stored: Sequence[Recording]) -> list[nodes.Node]:
