@@ -114,6 +114,11 @@ def _run(command: Sequence[str], root: Path, lock: int) -> int:
 
 @contextlib.contextmanager
 def only_build(root: Path) -> Iterator[int]:
+    """Hold the lock of the builds in `root`, of which there is one at a time.
+
+    Raises:
+        BuildError: Another one holds it.
+    """
     (root / "build").mkdir(exist_ok=True)
     with (root / "build" / ".lock").open("w") as file:
         end = time.monotonic() + _LOCK_S

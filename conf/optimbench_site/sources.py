@@ -68,9 +68,10 @@ def _used(tree: ast.Module, inside: str, package: Path) -> Iterator[str]:
                     aliases.add(alias.asname or top)
                     yield from [name] if name else []
         elif isinstance(node, ast.ImportFrom):
-            base = ".".join(filter(None, ["optimbench", inside])) if node.level else node.module or ""
-            if node.level and node.module:
-                base = f"{base}.{node.module}"
+            base = node.module or ""
+            if node.level:  # Each dot beyond the first is one package further out.
+                parents = inside.split(".")[: 1 - node.level or None] if inside else []
+                base = ".".join(filter(None, ["optimbench", *parents, base]))
             if base.partition(".")[0] == "optimbench":
                 yield from _imported(base.partition(".")[2], [alias.name for alias in node.names], package)
     for node in nodes:
