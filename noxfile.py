@@ -59,6 +59,13 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def preview(session: nox.Session) -> None:
+    """Serve the site, and after each edit execute and show what it changes; `-- --help` lists the options."""
+    install(session, "docs")
+    session.run("python", "conf/preview.py", *session.posargs)
+
+
+@nox.session(default=False)
 def linkcheck(session: nox.Session) -> None:
     """Ask every address that the site links to whether it is there; needs the network, executes no tutorial."""
     install(session, "docs")
