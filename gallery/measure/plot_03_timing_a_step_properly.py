@@ -98,7 +98,7 @@ import numpy as np
 from torch.utils import benchmark
 
 auto = benchmark.Timer("step()", globals={"step": eager.step}).blocked_autorange()
-print(f"{len(auto.times)} of {auto.number_per_run} calls, {auto.num_threads} thread")
+print(f"{len(auto.times)} blocks of {auto.number_per_run}, {auto.num_threads} thread")
 
 # %%
 # It computes on one CPU thread unless told otherwise. And something always interrupts. We do it ourselves: one call
