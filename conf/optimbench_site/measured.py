@@ -4,8 +4,10 @@
 
 A value is named by the recording's device, the script, the variable, and fields as in Python. A name in brackets picks
 the row of that name; among `speedups` it picks the ratios of the row of that name, and among a table's `cells` the row
-that begins with it and then the column of that name.
-"""
+that begins with it and then the column of that name; a cell of a table may be empty, and is shown as "–".
+
+With a tilde before the device the value stands alone, for tables whose header names the device.
+"""  # noqa: RUF002
 
 import re
 from collections.abc import Sequence
@@ -23,7 +25,9 @@ from optimbench_site.stored import stored_recordings
 
 NOT_RECORDED = "(not recorded yet)"
 
-_ADDRESS = re.compile(r"(?P<device>[a-z0-9-]+):(?P<script>\w+)\.(?P<variable>\w+)(?P<rest>(?:\.\w+|\[[^\]]+\])*)")
+_ADDRESS = re.compile(
+    r"(?P<alone>~?)(?P<device>[a-z0-9-]+):(?P<script>\w+)\.(?P<variable>\w+)(?P<rest>(?:\.\w+|\[[^\]]+\])*)"
+)
 _STEP = re.compile(r"\.(?P<field>\w+)|\[(?P<key>[^\]]+)\]")
 
 
@@ -70,7 +74,8 @@ def measured(address: str, recordings: Sequence[Recording]) -> str:
             owner, field, value = value, step["field"], _field(value, step["field"])
         else:
             value = _item(owner, field, value, step["key"])
-    return f"{_shown(value, field)} ({recording.label})"
+    shown = _format.MISSING if value is None and isinstance(owner, Table) else _shown(value, field)
+    return shown if parts["alone"] else f"{shown} ({recording.label})"
 
 
 def _field(owner: Any, name: str) -> Any:

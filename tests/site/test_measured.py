@@ -1,7 +1,9 @@
 """The role that puts measured values into prose: what an address may name, and what is said where there is nothing."""
 
+import msgspec
 import pytest
 
+from optimbench import RecompileLog, Table
 from optimbench_site.measured import measured
 from recording_examples import SCRIPT, recording
 
@@ -22,12 +24,26 @@ OTHER = "plot_02_other"
         (f"{SCRIPT}.lr_table.cells[last][lr]", "-2.5"),
         (f"{SCRIPT}.lr_table.cells[last][1]", "-2.5"),
         (f"{SCRIPT}.machine.torch", "2.11.0+cu130"),
-        (f"{OTHER}.copy.bytes_per_s", "0.00000000400 GB/s"),
+        (f"{OTHER}.copy.bytes_per_s", "5.00 GB/s"),
         (f"{OTHER}.one.first_call_s", "3.00 s"),
     ],
 )
 def test_a_value_is_shown_with_its_unit_and_device(address: str, shown: str) -> None:
     assert measured(f"nvidia-h200:{address}", [recording()]) == f"{shown} (NVIDIA H200)"
+
+
+def test_a_value_may_stand_alone() -> None:
+    assert measured(f"~nvidia-h200:{SCRIPT}.comparison.rows[compiled].median_s", [recording()]) == "90.0 µs"
+
+
+def test_an_empty_cell_is_a_dash_and_a_missing_field_is_none() -> None:
+    cells = (("Adam", None),)
+    table = Table(name="Steps that earn back the first call", columns=("optimizer", "steps"), cells=cells)
+    log = RecompileLog(compilations=(), recompile_limit=8)
+    stored = msgspec.structs.replace(recording(), results={SCRIPT: {"break_even": table, "log": log}})
+    assert measured(f"~nvidia-h200:{SCRIPT}.break_even.cells[Adam][steps]", [stored]) == "–"  # noqa: RUF001
+    with pytest.raises(LookupError, match="NoneType"):
+        measured(f"nvidia-h200:{SCRIPT}.log.eager_since_call", [stored])
 
 
 @pytest.mark.parametrize(
