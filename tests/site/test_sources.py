@@ -10,6 +10,7 @@ import sphobjinv
 from site_builder import REPOSITORY
 
 import optimbench
+from optimbench.__main__ import main
 from optimbench_site.inventories import ADDRESSES, FOLDER
 
 SCRIPTS = sorted((REPOSITORY / "gallery").rglob("plot_*.py"))
@@ -116,6 +117,16 @@ def test_reference_lists_every_public_name_once() -> None:
     text = (REPOSITORY / "docs" / "api" / "index.rst").read_text()
     listed = re.findall(r"^   (\w+)$", text, re.MULTILINE)
     assert sorted(listed) == sorted(optimbench.__all__)
+
+
+def test_options_of_recommend_that_a_page_names_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["recommend", "--help"])
+    known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    text = (REPOSITORY / "docs" / "decide.rst").read_text()
+    named = set(re.findall(r"--[a-z-]+", "\n".join(re.findall(r"``--[^`]+``|\$ python .*", text))))
+    assert named
+    assert named <= known
 
 
 def test_configuration_stays_short() -> None:
