@@ -1,6 +1,6 @@
 """Steps measured in the same rounds, each against a baseline."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
@@ -167,7 +167,7 @@ class Comparison(Result, tag="comparison", frozen=True, kw_only=True):
         extra_s = row.warm_up_s - row.warm_up_calls * row.median_s
         return max(0.0, extra_s) / (base.median_s - row.median_s)
 
-    def fastest(self, among: Collection[str] | None = None) -> tuple[str, ...]:
+    def fastest(self, among: Sequence[str] | None = None) -> tuple[str, ...]:
         """The steps that none is clearly faster than: that of the least median, and all that may be as fast.
 
         Read from the interval of the ratio to that of the least median, as verdicts are; which step the baseline is
