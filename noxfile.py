@@ -23,11 +23,16 @@ ENVIRONMENT = {"TORCH_LOGS": None, "PIP_CONSTRAINT": str(ROOT / "constraints.txt
 ENVIRONMENT["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
 
 
-def install(session: nox.Session, *groups: str) -> None:
+def install(session: nox.Session, *groups: str, **environment: str) -> None:
     """Install this package, editable, and the named dependency groups; nothing in an environment that is not ours."""
-    session.env.update(ENVIRONMENT)
+    install_only(session, *nox.project.dependency_groups(PYPROJECT, *groups), "-e", ".", **environment)
+
+
+def install_only(session: nox.Session, *needs: str, **environment: str) -> None:
+    """Install what is named, for sessions that do without torch."""
+    session.env.update(ENVIRONMENT | environment)
     if session.venv_backend != "none":
-        session.install(*nox.project.dependency_groups(PYPROJECT, *groups), "-e", ".")
+        session.install(*needs)
 
 
 @nox.session
@@ -42,6 +47,8 @@ def lint(session: nox.Session) -> None:
     options = ["--max-line-length", "120", "--enable", "all", *generated]
     session.run("sphinx-lint", *options, "docs", "gallery", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
     session.run("python", "conf/lint_prose.py", "gallery", "src")
+    session.run("jactionlint", "--strict-exit", "--shellcheck=", "--pyflakes=")
+    session.run("zizmor", "--offline", "--persona=pedantic", ".github")
 
 
 @nox.session
@@ -79,30 +86,45 @@ def record(session: nox.Session) -> None:
     session.run("python", "conf/record.py", *session.posargs)
 
 
+@nox.session
+def diff(session: nox.Session) -> None:
+    """Compare the site's results with this device's recording; `-- OLD NEW` compares others, `-- --help` tells how."""
+    install_only(session, *[need for need in PYPROJECT["project"]["dependencies"] if not need.startswith("torch")])
+    words = session.posargs or ["docs/recordings", "build/html/results.json"]
+    session.run("python", "-m", "optimbench", "diff", *words)
+
+
+@nox.session(python="3.11")
+def minimums(session: nox.Session) -> None:
+    """Run the tests with the oldest versions that pyproject.toml admits; `-- --torch` takes the oldest torch, too."""
+    bounds = str(ROOT / "build" / "minimums.txt")
+    session.run("python", "conf/lower_bounds.py", bounds, *session.posargs)
+    install(session, "test", "docs", PIP_CONSTRAINT=bounds)
+    # Old versions warn of what newer ones that they use have deprecated.
+    session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "-W", "default")
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Look the pinned versions up in the database of known vulnerabilities; needs the network."""
+    install_only(session, *nox.project.dependency_groups(PYPROJECT, "audit"))
+    session.run("python", "conf/audit.py", "constraints.txt")
+
+
 @nox.session(default=False)
 def wheelhouse(session: nox.Session) -> None:
     """Collect wheels for a machine without network, torch left out; `-- 3.12` names its Python."""
-    [version] = session.posargs or ["3.12"]
-    target = ROOT / "build" / "wheelhouse"
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    needed = [*PYPROJECT["project"]["dependencies"], *nox.project.dependency_groups(PYPROJECT, "docs", "test")]
-    needed = [requirement for requirement in needed if not requirement.startswith("torch")]
-    (target / "requirements.txt").write_text("\n".join(needed) + "\n")
-    # From the newest to the oldest glibc whose wheels the machine may run.
-    tags = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 24, 17, 12, 5)]
-    platforms = [word for tag in [*tags, "manylinux2014_x86_64"] for word in ("--platform", tag)]
-    options = ["--only-binary=:all:", "--python-version", version, *platforms, "-c", "constraints.txt"]
-    session.run("python", "-m", "pip", "download", *options, "-d", str(target), "-r", str(target / "requirements.txt"))
-    session.log(f"There: python -m pip install --no-index --find-links {target.name} -r {target.name}/requirements.txt")
+    session.env.update(ENVIRONMENT)
+    session.run("python", "conf/wheelhouse.py", *session.posargs)
 
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build the sdist and the wheel into build/dist and test what is in them."""
-    install(session, "build", "test")
+    """Build the sdist and the wheel into build/dist, test what is in them, and install the wheel."""
+    install(session, "dist", "test")
     target = ROOT / "build" / "dist"
     shutil.rmtree(target, ignore_errors=True)
     session.run("python", "-m", "build", "--no-isolation", "--outdir", str(target))
+    session.run("python", "-m", "twine", "check", "--strict", *map(str, target.glob("optimbench-*")))
     session.env["OPTIMBENCH_DIST"] = str(target)
     session.run("python", "-m", "pytest", "tests/test_distribution.py")

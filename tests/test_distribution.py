@@ -63,6 +63,56 @@ def test_sdist_can_build_test_and_document_itself(distributions: Path) -> None:
         names = [name.split("/", 1)[1] for name in sdist.getnames()]
     wanted = ["pyproject.toml", "noxfile.py", "constraints.txt", "README.md", "CHANGELOG.md", "LICENSE", "conf/conf.py"]
     wanted += ["docs/index.rst", "conf/inventories/torch.txt", "tests/site/test_tiny_site.py"]
+    wanted += [
+        ".github/workflows/ci.yml",
+        "docs/recordings/nvidia-h200.json",
+        "docs/recordings/history/nvidia-h200.json",
+    ]
     assert [name for name in [*wanted, *(f"src/{source}" for source in SOURCES)] if name not in names] == []
     assert any(name.startswith("gallery/start/plot_01") for name in names)
     assert [name for name in names if any(part in name for part in UNWANTED)] == []
+
+
+@pytest.fixture(scope="module")
+def installed(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which the wheel, and nothing else, is installed."""
+    folder = tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder)]
+    subprocess.run([*command, str(next(distributions.glob("*.whl")))], check=True, capture_output=True, timeout=120)
+    return folder
+
+
+def run_installed(installed: Path, folder: Path, *words: str) -> str:
+    """What Python prints in an empty folder, with the installed package in front of all others."""
+    environ = os.environ | {"PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_installed_wheel_is_the_package_with_all_its_names(installed: Path, tmp_path: Path) -> None:
+    code = "import optimbench; print(optimbench.__file__); [getattr(optimbench, name) for name in optimbench.__all__]"
+    assert run_installed(installed, tmp_path, "-c", code).strip() == str(installed / "optimbench" / "__init__.py")
+    assert (installed / "optimbench" / "py.typed").is_file()
+
+
+def test_installed_wheel_measures_records_and_compares(installed: Path, tmp_path: Path) -> None:
+    code = """
+import torch, optimbench as ob
+from optimbench.recordings import device_slug
+weight = torch.nn.Parameter(torch.ones(8))
+weight.grad = torch.ones(8)
+measured = ob.measure(torch.optim.SGD([weight], lr=0.1).step, name="SGD", min_run_time_s=0.01)
+machine = ob.collect_environment()
+script = ob.RecordedScript(environment=machine, source_sha256="0" * 64)
+recording = ob.Recording(device=device_slug(machine), scripts={"a": script}, results={"a": {"step": measured}})
+ob.save_recording(recording, "a.json")
+print(machine.commit)
+"""
+    # Installed, it lies in no checkout, so it has no commit.
+    assert run_installed(installed, tmp_path, "-c", code).strip() == "None"
+    said = run_installed(installed, tmp_path, "-m", "optimbench", "diff", "a.json", "a.json")
+    assert said == "0 times slower, 1 times within noise.\n"
+    assert '"type": "environment"' in run_installed(installed, tmp_path, "-m", "optimbench", "env", "--json")
