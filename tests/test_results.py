@@ -83,6 +83,14 @@ def test_what_cannot_be_a_measurement_is_refused(changes: dict[str, object]) -> 
     assert isinstance(caught.value, OptimBenchError)
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(12_550.3, "12 550"), (9999.6, "10 000"), (-20_000.4, "-20 000"), (9999.4, "9999"), (1e-8, "1e-08"), (2, "2")],
+)
+def test_a_large_number_in_a_table_has_no_exponent(value: float, text: str) -> None:
+    assert Table(name="times", columns=("µs",), cells=((value,),)).headers_and_rows()[1] == [[text]]
+
+
 def test_text_and_html_show_the_same_cells() -> None:
     compared = compare_measurements([measurement("a"), measurement("b", 0.001)], baseline="a")
     headers, rows = compared.headers_and_rows()

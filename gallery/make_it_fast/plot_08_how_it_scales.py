@@ -70,7 +70,7 @@ if on_gpu:
 # *per parameter* that depends on no size. Where a step takes longer per parameter, it waits for something else.
 bandwidth = ob.copy_bandwidth(device)
 floor_ps = ob.floor_s(make_optimizer(1000, 10), bandwidth) / 1000 * 1e12
-print(f"memory limit: {floor_ps:.3g} ps a parameter")
+print(f"memory limit: {floor_ps:,.1f} ps a parameter")
 
 
 # %%

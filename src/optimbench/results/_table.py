@@ -7,6 +7,9 @@ from optimbench import _format, _stats
 from optimbench.errors import InvalidArgumentError
 from optimbench.results._base import Result, check_summary, check_times
 
+# From here on the general format writes four digits with an exponent.
+_LARGE = 9999.5
+
 
 class Table(Result, tag="table", frozen=True, kw_only=True):
     """Numbers and words that are neither a time nor a log, for example a learning rate step by step.
@@ -95,4 +98,7 @@ class Bandwidth(Result, tag="bandwidth", frozen=True, kw_only=True):
 def _cell(value: str | float | None) -> str:
     if value is None:
         return _format.MISSING
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    # Large numbers without an exponent.
+    return _format.significant(value, 4) if abs(value) >= _LARGE else f"{value:.4g}"
