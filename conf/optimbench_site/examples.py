@@ -260,5 +260,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_config_value("optimbench_reverse", default=False, rebuild="env", types=frozenset({bool}))
     app.connect("config-inited", reverse, priority=5)
     app.connect("builder-inited", pages.count, priority=50)
-    app.connect("builder-inited", pages.fail, priority=900)
+    app.connect("builder-inited", pages.fail, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
