@@ -53,7 +53,8 @@ sphinx_gallery_conf = {
     "gallery_dirs": "tutorials",
     "filename_pattern": r"/plot_\d\d[a-z]?_",
     "subsection_order": [
-        f"../gallery/{section}" for section in ("start", "measure", "make_it_fast", "keep_it_compiled", "use_it")
+        f"../gallery/{section}"
+        for section in ("start", "measure", "make_it_fast", "keep_it_compiled", "use_it", "several_gpus")
     ]
     + ["*"],
     "within_subsection_order": "FileNameSortKey",

@@ -47,6 +47,8 @@ def environment(**changes: Any) -> Environment:
         "date": "2026-02-03T04:05:06+00:00",
         "throttle_reasons": ("power cap",),
         "other_processes": 0,
+        "world_size": 2,
+        "backend": "nccl",
     }
     return Environment(**fields | changes)
 
@@ -71,6 +73,7 @@ def measurement(name: str, wall_s: tuple[float, ...] = (1e-4, 2e-4, 4e-4), **cha
         "peak_extra_bytes": 4096,
         "least_bytes": 28_000,
         "warnings": ("scatters by 40 %",),
+        "world_size": 2,
     }
     return Measurement(**fields | changes)
 
@@ -161,6 +164,7 @@ def measurements(draw: st.DrawFn, name: str = "step", n_blocks: int | None = Non
         # So few that any time that is drawn can move them at any bandwidth that is drawn.
         least_bytes=draw(_optional(st.just(1))),
         cold_cache=draw(st.booleans()),
+        world_size=draw(st.integers(1, 8)),
         warnings=tuple(draw(st.lists(texts, max_size=2))),
     )
 
@@ -228,6 +232,8 @@ environments = st.builds(
     commit_is_dirty=st.booleans(),
     throttle_reasons=st.lists(texts, max_size=2).map(tuple),
     other_processes=_optional(counts),
+    world_size=st.integers(1, 8),
+    backend=_optional(texts),
     date=dates,
 )
 recommendations = st.builds(

@@ -14,13 +14,23 @@ import optimbench
 PACKAGE = Path(optimbench.__file__).parent
 # From left to right: a module imports from its own group and from those before it.
 GROUPS = [
-    {"errors", "_format", "_stats"},
+    {"errors", "_format", "_program", "_stats"},
     {"results", "_gpu_state", "environment"},
-    {"comparison", "isolation"},
+    {"comparison", "isolation", "launching"},
     {"recordings", "figures"},
 ]
 # Beside them: these measure. They import each other and all but the last group.
-MEASURING = {"devices", "limits", "operations", "recipes", "recommendation", "recompiles", "timing", "workloads"}
+MEASURING = {
+    "devices",
+    "distributed",
+    "limits",
+    "operations",
+    "recipes",
+    "recommendation",
+    "recompiles",
+    "timing",
+    "workloads",
+}
 # The command line serves all of them.
 COMMAND_LINE = "__main__"
 # Inside the function that needs it: describing the machine asks torch which device it has.

@@ -187,7 +187,7 @@ def test_a_missing_field_with_a_default_has_it_where_the_others_allow(place: Pla
         assert "go together" in said or "a ratio without times" in said
     else:
         kept = at(json.loads(encode(decode(json.dumps(tree).encode()))), place)
-        assert kept in (None, False, 0, "", []) or place[-1] == "type"
+        assert kept in (None, False, 0, "", []) or place[-1] == "type" or (place[-1], kept) == ("world_size", 1)
 
 
 @pytest.mark.parametrize("place", [(), *[p for p in PLACES if isinstance(at(raw(), p), dict)]], ids=named)
@@ -604,11 +604,13 @@ def test_differences_name_times_counts_versions_and_what_is_new() -> None:
     log = RecompileLog(compilations=(), recompile_limit=8)
     results[SCRIPT] = dict(results[SCRIPT], log=log)
     scripts = dict(new.scripts)
-    scripts["plot_02_other"] = RecordedScript(environment=environment(torch="2.13.0"), source_sha256="f" * 64)
+    other = environment(torch="2.13.0", world_size=4)
+    scripts["plot_02_other"] = RecordedScript(environment=other, source_sha256="f" * 64)
     new = msgspec.structs.replace(new, results=results, scripts=scripts)
     lines = said(old, new)
     assert "plot_02_other: the script has changed" in lines
     assert "plot_02_other: torch 2.12.0 -> 2.13.0" in lines
+    assert "plot_02_other: world_size 2 -> 4" in lines
     assert "plot_02_other.copy: gone" in lines
     assert "plot_02_other.fresh: new" in lines
     assert "plot_02_other.one: kernel_count 2.0 -> 3.0" in lines
@@ -639,3 +641,10 @@ def test_rows_that_come_and_go_are_named() -> None:
     lines = said(compared("eager", "old"), compared("eager", "new"))
     assert f"{SCRIPT}.c[new]: now measured" in lines
     assert f"{SCRIPT}.c[old]: no longer measured" in lines
+
+
+def test_the_stored_recordings_can_be_read_by_this_version() -> None:
+    stored = load_recordings(Path(__file__).parents[1] / "docs" / "recordings")
+    machines = [script.environment for each in stored for script in each.scripts.values()]
+    assert machines
+    assert all((machine.world_size > 1) <= (machine.backend is not None) for machine in machines)

@@ -76,6 +76,9 @@ def _recording(script: Path, results: dict[str, Any], block_vars: dict[str, Any]
             machine, throttle_reasons=tuple(reasons), other_processes=max(others, default=None)
         )
     block_vars[f"{_OURS}_machine"] = machine
+    for result in results.values():  # The tutorial may have measured in several processes, each with its own view.
+        if isinstance(result, Environment):
+            machine = msgspec.structs.replace(machine, world_size=result.world_size, backend=result.backend)
     return Recording(
         device=device_slug(machine),
         scripts={script.stem: RecordedScript(environment=machine, source_sha256=source_sha256(script))},

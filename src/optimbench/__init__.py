@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from optimbench.devices import PickedDevice as PickedDevice
     from optimbench.devices import pick_device as pick_device
     from optimbench.devices import require_cuda as require_cuda
+    from optimbench.distributed import compare_ranks as compare_ranks
     from optimbench.environment import Environment as Environment
     from optimbench.environment import collect_environment as collect_environment
     from optimbench.errors import CaptureError as CaptureError
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
     from optimbench.errors import InvalidArgumentError as InvalidArgumentError
     from optimbench.errors import NoGradientError as NoGradientError
     from optimbench.errors import OptimBenchError as OptimBenchError
+    from optimbench.errors import RankError as RankError
     from optimbench.errors import RecipeError as RecipeError
     from optimbench.errors import RecordingError as RecordingError
     from optimbench.errors import StaleGradientError as StaleGradientError
     from optimbench.isolation import run_all_isolated as run_all_isolated
     from optimbench.isolation import run_isolated as run_isolated
+    from optimbench.launching import RanksDone as RanksDone
+    from optimbench.launching import run_ranks as run_ranks
     from optimbench.limits import bytes_per_step as bytes_per_step
     from optimbench.limits import cache_note as cache_note
     from optimbench.limits import copy_bandwidth as copy_bandwidth
@@ -76,12 +80,15 @@ _MODULE_OF = {
             "InvalidArgumentError",
             "NoGradientError",
             "OptimBenchError",
+            "RankError",
             "RecipeError",
             "RecordingError",
             "StaleGradientError",
         ],
         "errors",
     ),
+    **dict.fromkeys(["compare_ranks"], "distributed"),
+    **dict.fromkeys(["RanksDone", "run_ranks"], "launching"),
     **dict.fromkeys(["run_all_isolated", "run_isolated"], "isolation"),
     **dict.fromkeys(["Capture", "capture_recompiles", "log_compiles"], "recompiles"),
     **dict.fromkeys(["RecordedScript", "Recording", "load_recording", "save_recording"], "recordings"),

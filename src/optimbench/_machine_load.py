@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 _STAT = Path("/proc/stat")
@@ -14,10 +15,15 @@ _FIELDS = 8
 class LoadMeter:
     """Measures the share of the CPU that processes other than this one used since it was made."""
 
-    def __init__(self) -> None:
-        """Start the measurement."""
+    def __init__(self, own_time: Callable[[], float] = time.process_time) -> None:
+        """Start the measurement.
+
+        Args:
+            own_time: Seconds of processor time that are this process's own, or those of all that measure together.
+        """
         self._busy_s = _busy_s()
-        self._own_s = time.process_time()
+        self._own_time = own_time
+        self._own_s = own_time()
         self._start_s = time.monotonic()
 
     def others_share(self) -> float | None:
@@ -25,7 +31,7 @@ class LoadMeter:
         busy_s, elapsed_s = _busy_s(), time.monotonic() - self._start_s
         if busy_s is None or self._busy_s is None or elapsed_s <= 0:
             return None
-        others_s = busy_s - self._busy_s - (time.process_time() - self._own_s)
+        others_s = busy_s - self._busy_s - (self._own_time() - self._own_s)
         return max(0.0, others_s / elapsed_s / (os.cpu_count() or 1))
 
 

@@ -226,12 +226,14 @@ class Runner:
         return said
 
 
-def take_rounds(runners: Sequence[Runner], min_run_time_s: float, *, seed: int) -> None:
+def take_rounds(
+    runners: Sequence[Runner], min_run_time_s: float, *, seed: int, own_time: Clock = time.process_time
+) -> None:
     """Time one block of every step in each round, in an order drawn anew, until each has its time.
 
     Blocks are as long as it takes to spread `min_run_time_s` over the rounds. The two calls that the timer makes
     before it starts its clock count as spent: they bring back the caches that the other steps have used. A step that
-    raises keeps the error as its `failure` and is left out of the rounds that follow.
+    raises keeps the error as its `failure` and is left out of the rounds that follow; `own_time` is for `LoadMeter`.
     """
     for runner in runners:
         runner.attempt(runner.estimate)
@@ -239,7 +241,7 @@ def take_rounds(runners: Sequence[Runner], min_run_time_s: float, *, seed: int) 
     for runner in runners:
         runner.calls_per_block = max(1, int(min_run_time_s / max(rounds, 1) / runner.call_s) - _UNTIMED_CALLS)
     order = np.random.default_rng(seed)
-    load = LoadMeter()
+    load = LoadMeter(own_time)
     for _ in range(rounds):
         for index in order.permutation(len(runners)):
             runners[index].attempt(runners[index].take_block)

@@ -42,6 +42,8 @@ class Environment(Result, tag="environment", frozen=True, kw_only=True):
         date: When it was collected: ISO 8601, UTC, to the second.
         throttle_reasons: Why the GPU's clocks were lowered, in words.
         other_processes: Other processes on the GPU, or None where that is not known.
+        world_size: Processes that measured together.
+        backend: What connects them, as `torch.distributed` names it, for example "nccl"; None for a process alone.
     """
 
     caption = "Machine"
@@ -66,11 +68,18 @@ class Environment(Result, tag="environment", frozen=True, kw_only=True):
     commit_is_dirty: bool = False
     throttle_reasons: tuple[str, ...] = ()
     other_processes: int | None = None
+    world_size: int = 1
+    backend: str | None = None
 
     @property
     def label(self) -> str:
         """Device, date and torch in one line, for example "NVIDIA H200 · 2026-01-31 · torch 2.11.0"."""
-        return f"{self.device_name} · {self.date[:10]} · torch {self.torch}"
+        ranks = "" if self.backend is None else f" · {self._ranks}"
+        return f"{self.device_name}{ranks} · {self.date[:10]} · torch {self.torch}"
+
+    @property
+    def _ranks(self) -> str:
+        return f"{self.world_size} rank{'' if self.world_size == 1 else 's'} ({self.backend})"
 
     def headers_and_rows(self) -> tuple[list[str], list[list[str]]]:
         """A row a property that is known."""
@@ -81,6 +90,7 @@ class Environment(Result, tag="environment", frozen=True, kw_only=True):
         rows = [
             ("device", f"{self.device_name}{f' ({details})' if details else ''}"),
             ("picked because", self.device_reason),
+            ("processes", None if self.backend is None else self._ranks),
             ("driver", self.driver),
             ("torch", self.torch),
             ("CUDA", self.cuda),
@@ -121,6 +131,7 @@ def collect_environment(repository: Path | None = None) -> Environment:
 
     device, reason = pick_device()
     cpu = _cpu_name()
+    in_group = torch.distributed.is_available() and torch.distributed.is_initialized()
     commit, is_dirty = _commit(repository or Path(__file__).parent)
     gpu, name, capability, memory_bytes = GpuState(), cpu, None, None
     if device.type == "cuda":
@@ -149,6 +160,8 @@ def collect_environment(repository: Path | None = None) -> Environment:
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         throttle_reasons=gpu.throttle_reasons,
         other_processes=gpu.other_processes,
+        world_size=torch.distributed.get_world_size() if in_group else 1,
+        backend=torch.distributed.get_backend() if in_group else None,
     )
 
 

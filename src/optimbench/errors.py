@@ -11,6 +11,7 @@ __all__ = [
     "InvalidArgumentError",
     "NoGradientError",
     "OptimBenchError",
+    "RankError",
     "RecipeError",
     "RecordingError",
     "StaleGradientError",
@@ -47,6 +48,10 @@ class CompilerNotFoundError(OptimBenchError, RuntimeError):
 
 class CaptureError(OptimBenchError, RuntimeError):
     """Recompiles cannot be captured now, for example inside another capture."""
+
+
+class RankError(OptimBenchError, RuntimeError):
+    """One of several processes failed, hung or cannot be told from the others; the message names its rank."""
 
 
 class StaleGradientError(OptimBenchError, RuntimeError):

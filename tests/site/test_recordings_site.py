@@ -14,6 +14,7 @@ from site_builder import Site, build_site, run_sphinx
 from optimbench.comparison import compare_measurements
 from optimbench.recordings import RecordedScript, Recording, device_slug, load_recording, save_recording, source_sha256
 from optimbench.results import Bandwidth, RecompileLog, Table
+from optimbench_site.scraper import _recording
 from recording_examples import environment, measurement
 
 SCRIPT, OTHER = "plot_01_recorded", "plot_02_plain"
@@ -381,3 +382,13 @@ def test_a_variable_that_holds_two_results_fails_the_build(fail: Callable[..., s
     said = " ".join(fail({}, source).split())
     assert "the variable 'log' held another result before" in said
     assert SCRIPT in said
+
+
+def test_a_script_that_measured_in_several_processes_says_so(tmp_path: Path) -> None:
+    script = tmp_path / "plot_18_ranks.py"
+    script.write_text("")
+    ranks = environment(world_size=2, backend="gloo")
+    found = _recording(script, {"machine": ranks}, {}).scripts[script.stem].environment
+    assert (found.world_size, found.backend) == (2, "gloo")
+    alone = _recording(script, {}, {}).scripts[script.stem].environment
+    assert (alone.world_size, alone.backend) == (1, None)

@@ -11,6 +11,7 @@ from optimbench.recordings._recording import Recording
 from optimbench.results import Bandwidth, Comparison, Measurement, Ratio, RecompileLog, Result, Table
 
 _VERSIONS = ("device_name", "driver", "torch", "cuda", "triton", "python", "cpu", "cpu_count", "os", "optimbench")
+_RANKS = ("world_size", "backend")
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ def _changed_conditions(script: str, old: Recording, new: Recording) -> Iterator
     before, after = old.scripts[script], new.scripts[script]
     if before.source_sha256 != after.source_sha256:
         yield Difference(where=script, said="the script has changed")
-    for name in _VERSIONS:
+    for name in _VERSIONS + _RANKS:
         yield from _changed(script, name, getattr(before.environment, name), getattr(after.environment, name))
 
 

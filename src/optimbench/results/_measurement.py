@@ -32,6 +32,7 @@ class Measurement(Result, tag="measurement", frozen=True, kw_only=True):
         least_bytes: Bytes that the step reads and writes at least (`bytes_per_step`). None on a CPU, where a GPU's
             cache could hold half of what is touched, and of what is no optimizer's own step or one of `build_step`.
         warnings: What makes the numbers doubtful, each with its number and the remedy.
+        world_size: Processes that took the step together; each time is the longest of theirs.
     """
 
     caption: ClassVar[str] = "Time of one step"
@@ -54,6 +55,7 @@ class Measurement(Result, tag="measurement", frozen=True, kw_only=True):
     least_bytes: int | None = None
     cold_cache: bool = False
     warnings: tuple[str, ...] = ()
+    world_size: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a measurement.
@@ -77,7 +79,8 @@ class Measurement(Result, tag="measurement", frozen=True, kw_only=True):
         ):
             value = getattr(self, field)
             check_times(field, [] if value is None else [value], positive=field == "median_s")
-        for field in ("num_threads", "calls_per_block", "warm_up_calls", "peak_extra_bytes", "least_bytes"):
+        counts = ("num_threads", "calls_per_block", "warm_up_calls", "peak_extra_bytes", "least_bytes", "world_size")
+        for field in counts:
             value = getattr(self, field)
             least = 0 if field in ("warm_up_calls", "peak_extra_bytes") else 1
             if value is not None and value < least:
@@ -136,9 +139,12 @@ def how_timed(rows: Sequence[Measurement]) -> str:
     blocks = _range(row.n_blocks for row in rows)
     calls = _range(row.calls_per_block for row in rows)
     outliers = sum(row.n_outliers for row in rows)
+    ranks = rows[0].world_size
+    slowest = f" of the slowest of {ranks} ranks" if ranks > 1 else ""
     return (
-        f"Medians on {rows[0].device} with {rows[0].num_threads} CPU threads: {blocks} blocks of {calls} calls;"
-        f" {outliers} outlying blocks, none dropped.{' Cold cache.' if rows[0].cold_cache else ''}"
+        f"Medians{slowest} on {rows[0].device} with {rows[0].num_threads} CPU threads:"
+        f" {blocks} blocks of {calls} calls; {outliers} outlying blocks, none dropped."
+        f"{' Cold cache.' if rows[0].cold_cache else ''}"
     )
 
 
