@@ -200,7 +200,10 @@ def test_each_result_is_a_set_of_tabs_this_build_first(site: Site) -> None:
     assert list(comparison) == ["this-build", abacus, "nvidia-a100", "nvidia-h200"]
     assert list(table) == list(comparison)
     assert list(log) == ["this-build", "nvidia-h200"]
-    assert comparison["nvidia-h200"].get_text(strip=True) == "NVIDIA H200 · 2026-02-03 · torch 2.11.0+cu130"
+    assert (
+        comparison["nvidia-h200"].get_text(strip=True)
+        == "NVIDIA H200 · 2 ranks (nccl) · 2026-02-03 · torch 2.11.0+cu130"
+    )
     for tabs in (comparison, table, log):
         assert {str(label["data-sync-group"]) for label in tabs.values()} == {"device"}
 
