@@ -47,10 +47,10 @@ if __name__ == "__main__":
             pickle.dump(result, file)
 """
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 
-class RanksDone(NamedTuple, Generic[Result]):
+class RanksDone(NamedTuple, Generic[T]):
     """What several processes gave.
 
     Attributes:
@@ -59,7 +59,7 @@ class RanksDone(NamedTuple, Generic[Result]):
     """
 
     outputs: tuple[str, ...]
-    result: Result
+    result: T
 
 
 class _Said(NamedTuple):
@@ -70,7 +70,7 @@ class _Said(NamedTuple):
     err_time_s: float
 
 
-def run_ranks(main: Callable[[], Result], *, n_ranks: int, time_limit_s: float = 600.0) -> RanksDone[Result]:
+def run_ranks(main: Callable[[], T], *, n_ranks: int, time_limit_s: float = 600.0) -> RanksDone[T]:
     """Call a function in several processes, which `torchrun` starts, and return what they printed.
 
     The function is written to a script, with what it uses: functions of the same module, imported names, numbers and
