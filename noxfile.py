@@ -4,7 +4,6 @@ With `--no-venv` the sessions run in the Python that runs nox and install nothin
 """
 
 import os
-import shutil
 from pathlib import Path
 
 import nox
@@ -35,6 +34,12 @@ def install_only(session: nox.Session, *needs: str, **environment: str) -> None:
         session.install(*needs)
 
 
+def run_script(session: nox.Session, name: str, *groups: str) -> None:
+    """Run a script of ours, with the session's arguments."""
+    install(session, *groups)
+    session.run("python", f"conf/{name}.py", *session.posargs)
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, types, spelling and reST."""
@@ -43,8 +48,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
     session.run("codespell")
-    generated = [word for folder in ("docs/tutorials", "docs/api/generated") for word in ("--ignore", folder)]
-    options = ["--max-line-length", "120", "--enable", "all", *generated]
+    options = ["--max-line-length=120", "--enable=all", "--ignore=docs/tutorials", "--ignore=docs/api/generated"]
     session.run("sphinx-lint", *options, "docs", "gallery", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
     session.run("python", "conf/lint_prose.py", "gallery", "src")
     session.run("jactionlint", "--strict-exit", "--shellcheck=", "--pyflakes=")
@@ -61,29 +65,25 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the site into build/html, executing every tutorial; `-- --help` lists the options."""
-    install(session, "docs")
-    session.run("python", "conf/build_site.py", *session.posargs)
+    run_script(session, "build_site", "docs")
 
 
 @nox.session(default=False)
 def preview(session: nox.Session) -> None:
     """Serve the site, and after each edit execute and show what it changes; `-- --help` lists the options."""
-    install(session, "docs")
-    session.run("python", "conf/preview.py", *session.posargs)
+    run_script(session, "preview", "docs")
 
 
 @nox.session(default=False)
 def linkcheck(session: nox.Session) -> None:
     """Ask every address that the site links to whether it is there; needs the network, executes no tutorial."""
-    install(session, "docs")
-    session.run("python", "conf/linkcheck.py", *session.posargs)
+    run_script(session, "linkcheck", "docs")
 
 
 @nox.session
 def record(session: nox.Session) -> None:
     """Run all tutorials and store the results as this machine's recording; `-- --help` lists the options."""
-    install(session, "docs")
-    session.run("python", "conf/record.py", *session.posargs)
+    run_script(session, "record", "docs")
 
 
 @nox.session
@@ -114,17 +114,10 @@ def audit(session: nox.Session) -> None:
 @nox.session(default=False)
 def wheelhouse(session: nox.Session) -> None:
     """Collect wheels for a machine without network, torch left out; `-- 3.12` names its Python."""
-    session.env.update(ENVIRONMENT)
     session.run("python", "conf/wheelhouse.py", *session.posargs)
 
 
 @nox.session
 def build(session: nox.Session) -> None:
     """Build the sdist and the wheel into build/dist, test what is in them, and install the wheel."""
-    install(session, "dist", "test")
-    target = ROOT / "build" / "dist"
-    shutil.rmtree(target, ignore_errors=True)
-    session.run("python", "-m", "build", "--no-isolation", "--outdir", str(target))
-    session.run("python", "-m", "twine", "check", "--strict", *map(str, target.glob("optimbench-*")))
-    session.env["OPTIMBENCH_DIST"] = str(target)
-    session.run("python", "-m", "pytest", "tests/test_distribution.py")
+    run_script(session, "build_packages", "dist", "test")
