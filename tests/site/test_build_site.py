@@ -152,7 +152,7 @@ for number in itertools.count():
         (there,) = {(tmp_path / "html" / name).read_text() for name in "abc"}
         assert int(there) in (last, last + 1), "the one before the kill, or the one that it came after"
         exchanged += last
-    assert exchanged > 10 * N_KILLS
+    assert exchanged > N_KILLS
 
 
 def test_a_build_that_was_killed_between_two_renames_is_repaired(root: Path) -> None:
