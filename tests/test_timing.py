@@ -485,3 +485,14 @@ def test_only_an_optimizers_whole_step_is_known_to_move_all_its_bytes(monkeypatc
     }
     measured = {name: ob.measure(step, name=name, min_run_time_s=0.01).least_bytes for name, step in steps.items()}
     assert measured == {"own": 28_000, "built": 28_000, "other method": None, "wrapped": None}
+
+
+@needs_cuda
+def test_a_cold_call_is_timed_without_what_the_host_needs_to_launch_it() -> None:
+    parameters = ob.make_parameters([(1024,)] * 100, device="cuda")
+    step = torch.optim.Adam(parameters, lr=0.01, foreach=False).step
+    cold = ob.measure(step, name="for-loop", min_run_time_s=0.3, cold_cache=True)
+    assert cold.host_time_s is not None
+    assert cold.kernel_time_s is not None
+    # Some 1 400 launches take the host several times as long as the kernels, cold or not, take the device.
+    assert cold.kernel_time_s < cold.median_s < 0.6 * cold.host_time_s

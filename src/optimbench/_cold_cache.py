@@ -1,5 +1,6 @@
 """Time calls that find the cache filled with something else."""
 
+import time
 from collections.abc import Callable
 
 import torch
@@ -8,13 +9,17 @@ import torch
 _L2_SIZES = 4
 # Larger than the last-level cache that one thread of any processor we know can fill.
 _CPU_FLUSH_BYTES = 512 * 2**20
+# How many times the host's launching of a step the device is kept busy, and for how long at most: a step that waits for
+# the device would wait for this too.
+_LAUNCH_TIMES = 2
+_LONGEST_SPIN_S = 0.05
 
 
 class ColdCalls:
     """Times calls one by one, each after a buffer larger than the cache has been written.
 
-    On a GPU the time lies between two events on the stream, after the write, so that the launch of the first kernel
-    is hidden behind it; gaps between later kernels count.
+    On a GPU the time lies between two events on the stream. The device is kept busy before them for as long as the host
+    needs to launch the step, so that what is timed is the device's part: its kernels, back to back.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -24,6 +29,7 @@ class ColdCalls:
         if self._is_cuda:
             size = _L2_SIZES * torch.cuda.get_device_properties(device).L2_cache_size
         self._buffer = torch.empty(size, dtype=torch.uint8, device=device)
+        self._cycles: int | None = None
 
     def mean_s(self, step: Callable[[], object], calls: int, clock: Callable[[], float]) -> float:
         """Seconds a call takes, the mean over so many calls; the clock is used where the device is a CPU."""
@@ -38,11 +44,37 @@ class ColdCalls:
         return total_s / calls
 
     def _mean_of_events_s(self, step: Callable[[], object], calls: int) -> float:
-        pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(calls)]  # type: ignore[no-untyped-call]
+        if self._cycles is None:
+            self._cycles = _cycles_to_launch(step)
+        pairs = [_two_events() for _ in range(calls)]
         for start, end in pairs:
+            _spin(self._cycles)
             self._buffer.zero_()
             start.record()
             step()
             end.record()
         torch.cuda.synchronize()
         return float(sum(start.elapsed_time(end) for start, end in pairs)) / 1e3 / calls
+
+
+def _cycles_to_launch(step: Callable[[], object]) -> int:
+    """Cycles of the device in which the host launches the step, with room for a slower launch."""
+    torch.cuda.synchronize()
+    start_s = time.perf_counter()
+    step()
+    launch_s = time.perf_counter() - start_s
+    start, end = _two_events()
+    cycles = 10**6
+    start.record()
+    _spin(cycles)
+    end.record()
+    torch.cuda.synchronize()
+    return int(min(_LAUNCH_TIMES * launch_s, _LONGEST_SPIN_S) / (start.elapsed_time(end) / 1e3) * cycles)
+
+
+def _spin(cycles: int) -> None:
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+
+
+def _two_events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

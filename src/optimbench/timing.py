@@ -44,7 +44,8 @@ def measure(
         num_threads: CPU threads to compute with; by default as many as torch uses now.
         cold_cache: Write over the device's cache before every call. By default it is warm: a call finds what the one
             before left, as a step finds what the backward pass left. For parameters much larger than the cache, both
-            are the same. Only the wall time is taken so; the host's and the kernels' times are of warm calls.
+            are the same. Only the wall time is taken so, on a GPU without the host's part, since the launches queue up
+            behind the writing; the host's and the kernels' times are of warm calls.
         clock: Seconds now, with the device's work done. For tests; by default the timer of
             `torch.utils.benchmark`.
 
