@@ -67,6 +67,14 @@ def test_bars_are_the_medians_in_one_unit(ax: Axes) -> None:
     assert ax.yaxis_inverted(), "the first row belongs on top"
 
 
+def test_there_is_room_behind_the_quartiles_too(ax: Axes) -> None:
+    on_cpu = {"block_host_times_s": None, "host_time_s": None, "kernel_time_s": None, "kernel_count": None}
+    figures.draw(measurement("noisy", (1e-3, 2e-3, 8e-3), **on_cpu), ax)
+    (label,) = ax.texts
+    assert label.xy[0] == pytest.approx(5.0)  # type: ignore[attr-defined]
+    assert ax.get_xlim()[1] > 5.5
+
+
 def test_on_a_gpu_wall_host_and_kernel_times_stand_side_by_side(ax: Axes) -> None:
     gpu = {"block_host_times_s": (2e-4,) * 3, "host_time_s": 2e-4, "kernel_time_s": 1e-4}
     figures.draw(steady("eager", 3e-4, **gpu), ax)

@@ -111,6 +111,7 @@ def _draw_times(rows: Sequence[Measurement], ax: Axes) -> None:
     size_s, unit = _format.time_unit(known_s)
     is_log = _set_scale(ax, [time_s / size_s for time_s in known_s])
     height = 0.8 / len(series)
+    ends = []
     for index, (name, times) in enumerate(series.items()):
         colour = COLOURS[index]
         for place, (row, time_s) in enumerate(zip(rows, times, strict=True)):
@@ -126,12 +127,13 @@ def _draw_times(rows: Sequence[Measurement], ax: Axes) -> None:
             if name == "wall":
                 low, right = np.percentile(row.block_times_s, [25, 75]) / size_s
                 ax.plot([low, right], [y, y], color="gray", linewidth=1.5, solid_capstyle="butt")
+            ends.append(float(right))
             ax.annotate(
                 _format.seconds(time_s), (right, y), (5, 0), textcoords="offset points", va="center", fontsize="small"
             )
     _name_rows(ax, [row.name for row in rows])
     ax.set_xlabel(f"time of one step [{unit}]")
-    _leave_room(ax, [time_s / size_s for time_s in known_s], is_log=is_log)
+    _leave_room(ax, ends, is_log=is_log)
     if len(series) > 1:
         ax.legend(frameon=False, loc="best")
 
