@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from optimbench._program import program_of
 from optimbench.errors import InvalidArgumentError, RankError
@@ -47,10 +47,8 @@ if __name__ == "__main__":
             pickle.dump(result, file)
 """
 
-T = TypeVar("T")
 
-
-class RanksDone(NamedTuple, Generic[T]):
+class RanksDone(NamedTuple):
     """What several processes gave.
 
     Attributes:
@@ -59,7 +57,7 @@ class RanksDone(NamedTuple, Generic[T]):
     """
 
     outputs: tuple[str, ...]
-    result: T
+    result: Any
 
 
 class _Said(NamedTuple):
@@ -70,7 +68,7 @@ class _Said(NamedTuple):
     err_time_s: float
 
 
-def run_ranks(main: Callable[[], T], *, n_ranks: int, time_limit_s: float = 600.0) -> RanksDone[T]:
+def run_ranks(main: Callable[[], object], *, n_ranks: int, time_limit_s: float = 600.0) -> RanksDone:
     """Call a function in several processes, which `torchrun` starts, and return what they printed.
 
     The function is written to a script, with what it uses: functions of the same module, imported names, numbers and
