@@ -6,6 +6,7 @@ EXTENSIONS = (
     "decorators",
     "examples",
     "headline",
+    "history_page",
     "inventories",
     "kept_outputs",
     "last_updated",

@@ -18,7 +18,7 @@ __all__ = ["describe", "draw", "draw_devices"]
 
 # Each has a contrast of at least 3 to 1 to white and to the dark theme's background; a test computes it.
 COLOURS = ("#2f81c7", "#c96a12", "#2b9169", "#a760c0", "#b3862b", "#7a828c")
-_MARKERS = "osD^vP"
+MARKERS = "osD^vP"
 # Beyond this ratio the shortest bar of a linear axis can no longer be seen.
 _LINEAR_UP_TO = 30
 _LONGEST_LABEL = 36
@@ -120,7 +120,7 @@ def _draw_times(rows: Sequence[Measurement], ax: Axes) -> None:
             y, x = place + (index - (len(series) - 1) / 2) * height, time_s / size_s
             label = name if place == 0 else None
             if is_log:  # The length of a bar means nothing on a logarithmic axis.
-                ax.plot([x], [y], _MARKERS[index], color=colour, label=label)
+                ax.plot([x], [y], MARKERS[index], color=colour, label=label)
             else:
                 ax.barh(y, x, height * 0.9, color=colour, label=label)
             right = x
@@ -149,9 +149,9 @@ def _draw_speedups(comparisons: Mapping[str, Comparison], ax: Axes) -> None:
             [wall.value for wall in walls],
             places,
             xerr=[[wall.value - wall.low for wall in walls], [wall.high - wall.value for wall in walls]],
-            fmt=_MARKERS[index % len(_MARKERS)],
+            fmt=MARKERS[index % len(MARKERS)],
             color=COLOURS[index % len(COLOURS)],
-            label=_label(device),
+            label=short_label(device),
             capsize=3,
         )
     ax.axvline(1, color="gray", linewidth=1, linestyle="--")
@@ -165,7 +165,7 @@ def _draw_values(labels: Sequence[str], values: Sequence[float], what: str, ax: 
     is_log = _set_scale(ax, [value for value in values if value])
     for place, value in enumerate(values):
         if is_log:
-            ax.plot([value], [place], _MARKERS[0], color=COLOURS[0])
+            ax.plot([value], [place], MARKERS[0], color=COLOURS[0])
         else:
             ax.barh(place, value, 0.6, color=COLOURS[0])
         ax.annotate(f"{value:.3g}", (value, place), (5, 0), textcoords="offset points", va="center", fontsize="small")
@@ -213,14 +213,14 @@ def _leave_room(ax: Axes, values: Sequence[float], *, is_log: bool) -> None:
 
 def _name_rows(ax: Axes, names: Sequence[str]) -> None:
     """Name the rows from top to bottom."""
-    ax.set_yticks(range(len(names)), [_label(name) for name in names])
+    ax.set_yticks(range(len(names)), [short_label(name) for name in names])
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
     for side in ("top", "right", "left"):
         ax.spines[side].set_visible(False)
 
 
-def _label(text: str) -> str:
+def short_label(text: str) -> str:
     """A text in one line; a dollar sign is one, and starts no formula."""
     line = " ".join(text.split())
     if len(line) > _LONGEST_LABEL:
