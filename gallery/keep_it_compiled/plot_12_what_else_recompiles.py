@@ -93,7 +93,8 @@ def copy_state(opt, state_dict):
 def going_back(opt, load):
     opt.step()
     saved = copy.deepcopy(opt.state_dict())
-    return log_of(opt.step, after_each=lambda _: load(opt, saved))
+    # What is loaded may become the state itself and change with it: load a copy.
+    return log_of(opt.step, after_each=lambda _: load(opt, copy.deepcopy(saved)))
 
 
 loaded, copied = make_adam(), make_adam()
