@@ -18,6 +18,12 @@ class PickedDevice(NamedTuple):
     Attributes:
         device: The device to measure on.
         reason: Why, in words, to be shown beside the numbers.
+
+    Example:
+        >>> import optimbench as ob
+        >>> picked = ob.pick_device()
+        >>> picked.device.type in ("cuda", "cpu") and len(picked.reason) > 0
+        True
     """
 
     device: torch.device
@@ -28,7 +34,8 @@ def pick_device() -> PickedDevice:
     """The current CUDA device if torch.compile can use it, else the CPU; and the reason in words.
 
     Example:
-        >>> device, reason = pick_device()
+        >>> import optimbench as ob
+        >>> device, reason = ob.pick_device()
         >>> device.type in ("cuda", "cpu")
         True
     """
@@ -47,6 +54,15 @@ def require_cuda() -> torch.device:
 
     Raises:
         DeviceError: There is no CUDA device that torch.compile can use; the message says why.
+
+    Example:
+        >>> import optimbench as ob
+        >>> try:
+        ...     found = ob.require_cuda().type
+        ... except ob.DeviceError as error:
+        ...     found = f"a CUDA device is required: {str(error) != ''}"
+        >>> found in ("cuda", "a CUDA device is required: True")
+        True
     """
     problem = _cuda_problem()
     if problem is not None:

@@ -26,7 +26,7 @@ class Environment(Result, tag="environment", frozen=True, kw_only=True):
         device_name: The GPU's name, or the processor's on a CPU.
         device_reason: Why this device was picked, in words.
         capability: CUDA compute capability, for example "9.0"; None on a CPU.
-        memory_bytes: Memory of the GPU, or None on a CPU.
+        memory_bytes: Bytes of the GPU's memory, or None on a CPU.
         driver: Version of the GPU's driver, or None where it is not known.
         torch: Version of torch.
         cuda: Version of CUDA that torch was built with, or None.
@@ -44,6 +44,12 @@ class Environment(Result, tag="environment", frozen=True, kw_only=True):
         other_processes: Other processes on the GPU, or None where that is not known.
         world_size: Processes that measured together.
         backend: What connects them, as `torch.distributed` names it, for example "nccl"; None for a process alone.
+
+    Example:
+        >>> import optimbench as ob
+        >>> machine = ob.collect_environment()
+        >>> machine.label == f"{machine.device_name} · {machine.date[:10]} · torch {machine.torch}"
+        True
     """
 
     caption = "Machine"
@@ -123,6 +129,11 @@ def collect_environment(repository: Path | None = None) -> Environment:
 
     Returns:
         The device that `pick_device` picks, versions, commit and date.
+
+    Example:
+        >>> import optimbench as ob
+        >>> ob.collect_environment().device in ("cuda", "cpu")
+        True
     """
     import torch
 

@@ -27,8 +27,23 @@ _LONGEST_LABEL = 36
 def draw(result: Result, ax: Axes) -> Axes:
     """Draw one result: a comparison or a measurement as times, a recompile log as compiles by call.
 
+    Args:
+        result: A comparison, measurement, recompile log or bandwidth.
+        ax: Where to draw.
+
+    Returns:
+        The same axes.
+
     Raises:
         InvalidArgumentError: There is no picture of this type of result, or nothing in it to draw.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> import optimbench as ob
+        >>> from optimbench import figures
+        >>> bandwidth = ob.Bandwidth(device="cpu", moved_bytes=10**9, block_times_s=(0.1,), median_s=0.1)
+        >>> figures.draw(bandwidth, Figure().subplots()).get_xlabel()
+        'GB/s'
     """
     if isinstance(result, Comparison):
         _draw_times(result.rows, ax)
@@ -52,6 +67,15 @@ def draw_devices(results: Mapping[str, Result], ax: Axes) -> Axes:
 
     Raises:
         InvalidArgumentError: The results differ in type, or there is no picture of their type.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> import optimbench as ob
+        >>> from optimbench import figures
+        >>> bandwidth = ob.Bandwidth(device="cpu", moved_bytes=10**9, block_times_s=(0.1,), median_s=0.1)
+        >>> ax = figures.draw_devices({"this machine": bandwidth, "another": bandwidth}, Figure().subplots())
+        >>> ax.get_xlabel()
+        'copy bandwidth [GB/s]'
     """
     kinds = {type(result) for result in results.values()}
     if len(kinds) != 1:
@@ -75,7 +99,18 @@ def draw_devices(results: Mapping[str, Result], ax: Axes) -> Axes:
 
 
 def describe(result: Result) -> str:
-    """What the picture of a result shows, in words, for readers who cannot see it."""
+    """What the picture of a result shows, in words, for readers who cannot see it.
+
+    Args:
+        result: As in `draw`; of other results it gives the title.
+
+    Example:
+        >>> import optimbench as ob
+        >>> from optimbench import figures
+        >>> bandwidth = ob.Bandwidth(device="cpu", moved_bytes=10**9, block_times_s=(0.1,), median_s=0.1)
+        >>> figures.describe(bandwidth)
+        'Copy bandwidth of the cpu device: 10.0 GB/s.'
+    """
     if isinstance(result, Comparison):
         return "Wall time of one step: " + "; ".join(_row_in_words(result, row) for row in result.rows) + "."
     if isinstance(result, Measurement):

@@ -42,6 +42,12 @@ def run_isolated(name: str, arguments: Sequence[str], *, time_limit_s: float = 6
 
     Raises:
         InvalidArgumentError: The time limit is not positive.
+
+    Example:
+        >>> import optimbench as ob
+        >>> machine = ob.run_isolated("machine", ["env"])
+        >>> machine.device in ("cuda", "cpu")
+        True
     """
     return _run(name, _command(arguments), time_limit_s)
 
@@ -66,6 +72,13 @@ def run_all_isolated(
 
     Raises:
         InvalidArgumentError: `at_once` or the time limit is not positive.
+
+    Example:
+        >>> import optimbench as ob
+        >>> jobs = {name: ["compare", "--optimizer", name, "--recipes", "foreach"] for name in ("Adam", "NAdam")}
+        >>> found = ob.run_all_isolated(jobs, at_once=2, time_limit_s=0.01)  # Much too short on purpose.
+        >>> {name: result.outcome for name, result in found.items()}
+        {'Adam': 'timed out', 'NAdam': 'timed out'}
     """
     if at_once < 1:
         raise InvalidArgumentError(f"at_once is {at_once} (expected at least 1)")

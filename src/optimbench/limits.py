@@ -43,9 +43,11 @@ def bytes_per_step(optimizer: torch.optim.Optimizer) -> int:
             one of torch's, or has sparse gradients.
 
     Example:
+        >>> import torch
+        >>> import optimbench as ob
         >>> weight = torch.nn.Parameter(torch.ones(1000))
         >>> weight.grad = torch.ones(1000)
-        >>> bytes_per_step(torch.optim.Adam([weight]))
+        >>> ob.bytes_per_step(torch.optim.Adam([weight]))
         28000
     """
     return sum(size * accesses for size, accesses in _accesses(optimizer))
@@ -54,10 +56,13 @@ def bytes_per_step(optimizer: torch.optim.Optimizer) -> int:
 def copy_bandwidth(device: torch.device | str, *, copied_bytes: int | None = None) -> Bandwidth:
     """Measure how fast a device copies a large tensor; bytes read and bytes written are counted both.
 
+    That is how STREAM counts its copy (McCalpin, Memory Bandwidth and Machine Balance in Current High Performance
+    Computers, 1995). A write that first fetches the line it changes, as on many CPUs, is not counted twice.
+
     Args:
         device: A CUDA device, timed with CUDA events, or the CPU, timed with the clock of `torch.utils.benchmark` and
             with as many threads as torch uses now.
-        copied_bytes: Size of the tensor; by default 1 GiB on CUDA and 256 MiB on a CPU, more than its caches hold.
+        copied_bytes: Bytes of the tensor; by default 1 GiB on CUDA and 256 MiB on a CPU, more than its caches hold.
 
     Returns:
         Twenty blocks and their median.
@@ -66,7 +71,8 @@ def copy_bandwidth(device: torch.device | str, *, copied_bytes: int | None = Non
         InvalidArgumentError: The device is neither, or the size is not positive.
 
     Example:
-        >>> copy_bandwidth("cpu", copied_bytes=1 << 20).moved_bytes
+        >>> import optimbench as ob
+        >>> ob.copy_bandwidth("cpu", copied_bytes=1 << 20).moved_bytes
         2097152
     """
     device = torch.device(device)
@@ -90,8 +96,27 @@ def copy_bandwidth(device: torch.device | str, *, copied_bytes: int | None = Non
 def floor_s(optimizer: torch.optim.Optimizer, bandwidth: Bandwidth) -> float:
     """Seconds that a step takes at least, if memory is what limits it: its least bytes over the copy bandwidth.
 
+    This is the memory side of the roofline model (Williams, Waterman and Patterson, Roofline: An Insightful Visual
+    Performance Model for Multicore Architectures, 2009). An update computes so little for each byte that the other
+    side does not matter.
+
+    Args:
+        optimizer: As in `bytes_per_step`.
+        bandwidth: Of the device that holds the parameters, as `copy_bandwidth` measures it.
+
     Raises:
         RecipeError: As in `bytes_per_step`.
+
+    Example:
+        >>> import torch
+        >>> import optimbench as ob
+        >>> weight = torch.nn.Parameter(torch.ones(1000))
+        >>> weight.grad = torch.ones(1000)
+        >>> twenty_gb_a_second = ob.Bandwidth(
+        ...     device="cpu", moved_bytes=2_000_000_000, block_times_s=(0.1,), median_s=0.1
+        ... )
+        >>> ob.floor_s(torch.optim.Adam([weight]), twenty_gb_a_second)
+        1.4e-06
     """
     return bytes_per_step(optimizer) / bandwidth.bytes_per_s
 
@@ -102,8 +127,18 @@ def cache_note(optimizer: torch.optim.Optimizer) -> str | None:
     What stays in the cache from one step to the next is read faster than from memory, so a step can be faster than
     the floor when steps follow each other directly, as they do while measuring.
 
+    Args:
+        optimizer: As in `bytes_per_step`.
+
     Raises:
         RecipeError: As in `bytes_per_step`.
+
+    Example:
+        >>> import torch
+        >>> import optimbench as ob
+        >>> weight = torch.nn.Parameter(torch.ones(1000))  # Not on a GPU.
+        >>> print(ob.cache_note(torch.optim.Adam([weight])))
+        None
     """
     cache_bytes = _cache_bytes(optimizer)
     touched_bytes = sum(size for size, _ in _accesses(optimizer))

@@ -18,6 +18,14 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True):
         count: How many there are; views and what has no tensor, which compute nothing, are left out.
         moved_bytes: Bytes that they read and write. Each reads its inputs and writes its results, since nothing is
             fused; an input that is changed in place counts twice, one that is given twice counts once.
+
+    Example:
+        >>> import torch
+        >>> import optimbench as ob
+        >>> x = torch.ones(1000)
+        >>> operations = ob.count_operations(lambda: x.mul(2).add(1))
+        >>> operations.count, operations.moved_bytes  # Two operations, each reads and writes 4000 bytes.
+        (2, 16000)
     """
 
     count: int
@@ -34,9 +42,11 @@ def count_operations(step: Callable[[], object]) -> Operations:
         step: It is called once, and not compiled: PyTorch does not dispatch what compiled code does.
 
     Example:
+        >>> import torch
+        >>> import optimbench as ob
         >>> weight = torch.nn.Parameter(torch.ones(1000))
         >>> weight.grad = torch.ones(1000)
-        >>> count_operations(torch.optim.SGD([weight], lr=0.1, foreach=False).step)
+        >>> ob.count_operations(torch.optim.SGD([weight], lr=0.1, foreach=False).step)
         Operations(count=1, moved_bytes=12000)
     """
     with _Counter() as counter:

@@ -37,6 +37,12 @@ class Progress(NamedTuple):
         done: Finished parts.
         total: All parts.
         doing: What is done now, in words.
+
+    Example:
+        >>> import optimbench as ob
+        >>> said = ob.Progress(done=1, total=4, doing="checking foreach")
+        >>> f"{said.done} of {said.total}: {said.doing}"
+        '1 of 4: checking foreach'
     """
 
     done: int
@@ -73,10 +79,15 @@ def recommend(
         InvalidArgumentError: min_run_time_s is out of range.
 
     Example:
+        >>> import torch
+        >>> import optimbench as ob
         >>> weight = torch.nn.Parameter(torch.ones(64))
         >>> weight.grad = torch.ones(64)
-        >>> found = recommend(torch.optim.RMSprop([weight]), min_run_time_s=0.05)  # doctest: +SKIP
-        >>> print(found.code)  # doctest: +SKIP
+        >>> found = ob.recommend(torch.optim.Adafactor([weight]), min_run_time_s=0.05)
+        >>> found.recipe in ("yours", "forloop", "foreach")
+        True
+        >>> print(next(step for step in found.not_used if step.name == "fused").reason)
+        Adafactor has no fused implementation
     """
     tell = progress or (lambda _: None)
     not_used = []

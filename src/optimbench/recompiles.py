@@ -37,7 +37,16 @@ _NEEDED_FIELDS = ("compile_id", "co_name", "graph_op_count", "recompile_reason",
 
 
 class Capture:
-    """What `capture_recompiles` yields: it watches a step, and has the log once the block has ended."""
+    """What `capture_recompiles` yields: it watches a step, and has the log once the block has ended.
+
+    Example:
+        >>> import optimbench as ob
+        >>> with ob.capture_recompiles() as capture:
+        ...     step = capture.watch(lambda: None)
+        ...     step()
+        >>> capture.log.calls, capture.log.n_compiles
+        (1, 0)
+    """
 
     def __init__(self) -> None:
         """Start from the metrics and counters as they are now."""
@@ -155,11 +164,12 @@ def capture_recompiles() -> Iterator[Capture]:
 
     Example:
         >>> import torch
+        >>> import optimbench as ob
         >>> weight = torch.nn.Parameter(torch.ones(4, 4))
         >>> weight.grad = torch.ones(4, 4)
         >>> optimizer = torch.optim.Adam([weight], lr=torch.tensor(0.01))
         >>> compiled_step = torch.compile(lambda: optimizer.step(), backend="eager")
-        >>> with capture_recompiles() as capture:
+        >>> with ob.capture_recompiles() as capture:
         ...     step = capture.watch(compiled_step)
         ...     for _ in range(5):
         ...         step()
@@ -203,11 +213,13 @@ def log_compiles(
         InvalidArgumentError: There are no calls.
 
     Example:
+        >>> import torch
+        >>> import optimbench as ob
         >>> weight = torch.nn.Parameter(torch.ones(4))
         >>> weight.grad = torch.ones(4)
         >>> optimizer = torch.optim.SGD([weight], lr=0.1)
         >>> scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.9)
-        >>> log = log_compiles(optimizer.step, calls=4, backend="aot_eager", after_each=lambda _: scheduler.step())
+        >>> log = ob.log_compiles(optimizer.step, calls=4, backend="aot_eager", after_each=lambda _: scheduler.step())
         >>> log.n_compiles, log.n_recompiles
         (4, 3)
     """

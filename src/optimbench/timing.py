@@ -59,10 +59,11 @@ def measure(
 
     Example:
         >>> import torch
+        >>> import optimbench as ob
         >>> weight = torch.nn.Parameter(torch.ones(4))
         >>> weight.grad = torch.ones(4)
         >>> step = torch.optim.SGD([weight], lr=0.1).step
-        >>> measure(step, name="SGD", min_run_time_s=0.01).n_blocks >= 10
+        >>> ob.measure(step, name="SGD", min_run_time_s=0.01).n_blocks >= 10
         True
     """
     runner = Runner(step, name, device, num_threads, clock, cold_cache=cold_cache)
@@ -119,10 +120,13 @@ def compare(
         OptimBenchError: The baseline itself could not be measured.
 
     Example:
-        >>> comparison = compare({"a": lambda: sum(range(99)), "b": lambda: sum(range(999))},
-        ...                      baseline="b", min_run_time_s=0.01)
-        >>> comparison.row("a").median_s < comparison.row("b").median_s
+        >>> import optimbench as ob
+        >>> steps = {"short": lambda: sum(range(99)), "long": lambda: sum(range(9999))}
+        >>> comparison = ob.compare(steps, baseline="long", min_run_time_s=0.01)
+        >>> comparison.speedup("short").wall.is_faster
         True
+        >>> [row.name for row in comparison.rows]
+        ['short', 'long']
     """
     if not isinstance(steps, Mapping) or not steps:  # type: ignore[redundant-expr]
         raise InvalidArgumentError(f"steps is {steps!r} (expected a mapping of names to callables)")

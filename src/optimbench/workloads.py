@@ -27,6 +27,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         name: Its key in `WORKLOADS`.
         description: What it stands for, in words.
         shapes: One for each parameter tensor, (n_tensors, n_dims).
+
+    Example:
+        >>> import optimbench as ob
+        >>> mine = ob.Workload(name="mine", description="a layer and its bias", shapes=((20, 10), (20,)))
+        >>> mine.n_tensors, mine.n_parameters
+        (2, 220)
+        >>> [parameter.shape for parameter in ob.make_parameters(mine)]
+        [torch.Size([20, 10]), torch.Size([20])]
     """
 
     name: str
@@ -48,10 +56,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
         The number of tensors stays, because the host's part of a step grows with it.
 
+        Args:
+            scale: More than 0 and at most 1.
+
         Raises:
             InvalidArgumentError: The scale is not above 0 and at most 1.
 
         Example:
+            >>> from optimbench.workloads import WORKLOADS
             >>> WORKLOADS["ten_layers"].scaled(0.01).shapes[0]
             (11, 1024)
         """
@@ -125,7 +137,8 @@ def make_parameters(
         InvalidArgumentError: No workload has this name, or the scale is out of range.
 
     Example:
-        >>> parameters = make_parameters("many_small")
+        >>> import optimbench as ob
+        >>> parameters = ob.make_parameters("many_small")
         >>> len(parameters), parameters[0].grad.shape
         (300, torch.Size([1024]))
     """

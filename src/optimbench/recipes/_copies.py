@@ -25,10 +25,15 @@ def copy_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     `copy.deepcopy` would lose the gradients. Hooks and schedulers stay with the original. Give each step that is
     compared a copy of its own.
 
+    Args:
+        optimizer: It is not changed.
+
     Example:
+        >>> import torch
+        >>> import optimbench as ob
         >>> weight = torch.nn.Parameter(torch.ones(2))
         >>> weight.grad = torch.ones(2)
-        >>> twin = copy_optimizer(torch.optim.SGD([weight], lr=0.5))
+        >>> twin = ob.copy_optimizer(torch.optim.SGD([weight], lr=0.5))
         >>> twin.step()
         >>> weight.data, twin.param_groups[0]["params"][0].data
         (tensor([1., 1.]), tensor([0.5000, 0.5000]))

@@ -51,8 +51,10 @@ def why_not(optimizer: torch.optim.Optimizer, recipe: str, *, elementwise: bool 
         InvalidArgumentError: There is no such recipe.
 
     Example:
+        >>> import torch
+        >>> import optimbench as ob
         >>> weight = torch.nn.Parameter(torch.ones(2, 2))
-        >>> why_not(torch.optim.Muon([weight]), "flat_compiled")
+        >>> ob.why_not(torch.optim.Muon([weight]), "flat_compiled")
         'Muon does not update element by element, so its parameters cannot be merged into one tensor'
     """
     wanted = recipe_named(recipe)
@@ -66,7 +68,19 @@ def why_not(optimizer: torch.optim.Optimizer, recipe: str, *, elementwise: bool 
 
 
 def possible_recipes(optimizer: torch.optim.Optimizer, *, elementwise: bool | None = None) -> tuple[str, ...]:
-    """The recipes that `why_not` has nothing against, in the order of `RECIPES`."""
+    """The recipes that `why_not` has nothing against, in the order of `RECIPES`.
+
+    Args:
+        optimizer: As in `why_not`.
+        elementwise: As in `why_not`.
+
+    Example:
+        >>> import torch
+        >>> import optimbench as ob
+        >>> weight = torch.nn.Parameter(torch.ones(2, 2))  # On a GPU there are more.
+        >>> ob.possible_recipes(torch.optim.Adafactor([weight]))
+        ('forloop', 'foreach')
+    """
     return tuple(recipe for recipe in RECIPES if why_not(optimizer, recipe, elementwise=elementwise) is None)
 
 

@@ -42,6 +42,14 @@ class Sameness(msgspec.Struct, frozen=True, kw_only=True):
         reason: What differs, in one sentence, or "".
         first_calls_s: Seconds of the first five calls, compiling and capturing included, with Inductor's caches as they
             were; None where they failed.
+
+    Example:
+        >>> import optimbench as ob
+        >>> verdict = ob.Sameness(
+        ...     recipe="compiled", is_same=False, n_steps=10, difference=3.0, where="parameter 0", reason="it differs"
+        ... )
+        >>> verdict.is_same or verdict.reason
+        'it differs'
     """
 
     recipe: str
@@ -86,6 +94,15 @@ def check_sameness(
     Raises:
         InvalidArgumentError: Fewer than 5 steps.
         RecipeError: Not even the for-loop can be used.
+
+    Example:
+        >>> import torch
+        >>> import optimbench as ob
+        >>> weight = torch.nn.Parameter(torch.ones(4))
+        >>> weight.grad = torch.ones(4)
+        >>> (verdict,) = ob.check_sameness(torch.optim.Adam([weight]), ["foreach"])
+        >>> verdict.is_same, verdict.n_steps
+        (True, 10)
     """
     if n_steps < _LEAST_STEPS:
         raise InvalidArgumentError(f"n_steps is {n_steps} (expected at least {_LEAST_STEPS})")

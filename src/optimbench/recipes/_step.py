@@ -47,9 +47,11 @@ def build_step(
         RecipeError: The recipe cannot be used with this optimizer, or a step that was built from it is still open.
 
     Example:
+        >>> import torch
+        >>> import optimbench as ob
         >>> weight = torch.nn.Parameter(torch.ones(3))
         >>> optimizer = torch.optim.SGD([weight], lr=0.5)
-        >>> step = build_step(optimizer, "flat_fused")
+        >>> step = ob.build_step(optimizer, "flat_fused")
         >>> weight.sum().backward()
         >>> step()
         >>> weight.data
@@ -68,9 +70,26 @@ def build_step(
 class Step:
     """A step of an optimizer by a recipe; made by `build_step`. Call it after `backward`, in one thread.
 
+    Args:
+        backend: As in `build_step`.
+
     Attributes:
         optimizer: The optimizer it was built from; schedulers and checkpoints use this one.
         recipe: The name of the recipe.
+
+    Example:
+        >>> import torch
+        >>> import optimbench as ob
+        >>> weight = torch.nn.Parameter(torch.ones(3))
+        >>> optimizer = torch.optim.SGD([weight], lr=0.5)
+        >>> step = ob.build_step(optimizer, "foreach")
+        >>> for _ in range(2):
+        ...     weight.sum().backward()
+        ...     step()
+        ...     step.zero_grad()
+        >>> step.learning_rates
+        (0.5,)
+        >>> step.close()  # optimizer.step works again.
     """
 
     optimizer: torch.optim.Optimizer

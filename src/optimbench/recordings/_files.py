@@ -22,9 +22,21 @@ def load_recording(path: Path | str) -> Recording:
 
     A field that has a default may be missing: the file may be older than the field. Unknown fields are refused.
 
+    Args:
+        path: The file, as `save_recording` writes it.
+
     Raises:
         RecordingError: The file cannot be read, is too large, or something in it is not as it must be; the message
             names the place, for example "results.plot_01_adam.comparison.rows[2].median_s".
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import optimbench as ob
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "my-gpu.json")
+        ...     ob.save_recording(ob.Recording(device="my-gpu", scripts={}, results={}), path)
+        ...     ob.load_recording(path).device
+        'my-gpu'
     """
     path = Path(path)
     try:
@@ -59,8 +71,21 @@ def load_recordings(folder: Path | str) -> list[Recording]:
 def save_recording(recording: Recording, path: Path | str) -> None:
     """Write a recording; whoever reads the file finds the old content or the new one, whole.
 
+    Args:
+        recording: Its results may not hold a path, or the name of this machine or user.
+        path: The file, in a folder that is there.
+
     Raises:
         RecordingError: The recording holds something that `load_recording` refuses, or this machine's or user's name.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import optimbench as ob
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "my-gpu.json")
+        ...     ob.save_recording(ob.Recording(device="my-gpu", scripts={}, results={}), path)
+        ...     path.read_text().split()[:3]
+        ['{', '"device":', '"my-gpu",']
     """
     path = Path(path)
     try:

@@ -21,6 +21,16 @@ class RecordedScript(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         environment: The machine, the versions, the commit and the date of this run.
         source_sha256: SHA-256 of the script's text as it was run.
+
+    Example:
+        >>> import hashlib
+        >>> import optimbench as ob
+        >>> text = "print(1)"
+        >>> run = ob.RecordedScript(
+        ...     environment=ob.collect_environment(), source_sha256=hashlib.sha256(text.encode()).hexdigest()
+        ... )
+        >>> len(run.source_sha256)
+        64
     """
 
     environment: Environment
@@ -35,6 +45,14 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
         device: The device's name in lower case, as `device_slug` makes it; also the file's name.
         scripts: How each script was run, by the script's name without ending.
         results: Results by the script's name and the variable's.
+
+    Example:
+        >>> import optimbench as ob
+        >>> table = ob.Table(name="Rates", columns=("step", "lr"), cells=((1, 0.1), (2, 0.09)))
+        >>> run = ob.RecordedScript(environment=ob.collect_environment(), source_sha256=64 * "0")
+        >>> recording = ob.Recording(device="my-gpu", scripts={"plot_01": run}, results={"plot_01": {"rates": table}})
+        >>> recording.result("plot_01", "rates").cells[0]
+        (1, 0.1)
     """
 
     device: str
@@ -52,11 +70,20 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
         return f"{machine.device_name} ({_cores(machine)})" if machine.device == "cpu" else machine.device_name
 
     def result(self, script: str, variable: str) -> Result | None:
-        """One result, or None where it was not recorded."""
+        """One result, or None where it was not recorded.
+
+        Args:
+            script: The script's name without ending.
+            variable: The name of the variable that held the result.
+        """
         return self.results.get(script, {}).get(variable)
 
     def only(self, scripts: Iterable[str]) -> "Recording":
-        """The part of this recording that is about these scripts."""
+        """The part of this recording that is about these scripts.
+
+        Args:
+            scripts: Their names without ending; unknown ones are passed over.
+        """
         kept = [name for name in scripts if name in self.scripts]
         return msgspec.structs.replace(
             self,
@@ -65,7 +92,11 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def merged_with(self, newer: "Recording") -> "Recording":
-        """This recording, with the scripts of another one of the same device in place of its own."""
+        """This recording, with the scripts of another one of the same device in place of its own.
+
+        Args:
+            newer: Its scripts replace those of the same name.
+        """
         changes: dict[str, Any] = {
             "device": newer.device,
             "scripts": self.scripts | newer.scripts,

@@ -18,7 +18,24 @@ _NOTES_SHOWN = 3
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The base of all result types: one table, its caption and notes, shown in four ways."""
+    """The base of all result types: one table, its caption and notes, shown in four ways.
+
+    ``repr`` names the fields, ``str`` is an aligned table, a notebook shows HTML, and `msgspec.json.encode` writes the
+    fields under their own names, with the type's name under "type".
+
+    Example:
+        >>> import msgspec
+        >>> import optimbench as ob
+        >>> result = ob.Table(name="Rates", columns=("step", "lr"), cells=((1, 0.1),))
+        >>> print(result)
+        Rates
+        <BLANKLINE>
+          step    lr
+        ------  ----
+             1   0.1
+        >>> msgspec.json.decode(msgspec.json.encode(result))["type"]
+        'table'
+    """
 
     caption: ClassVar[str] = ""
 

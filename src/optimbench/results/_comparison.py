@@ -17,10 +17,21 @@ _LEAST_DIFFERENCE = 0.01
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     """How many times faster than the baseline, with its interval: baseline time over this time.
 
+    The interval of wall and host times is that of the percentile bootstrap over the rounds (Efron and Tibshirani, An
+    Introduction to the Bootstrap, 1993); kernel times come from one profile and have a fixed margin.
+
     Attributes:
         value: The median over the rounds of the ratio within a round; above one is faster.
         low: Lower bound of the interval.
         high: Upper bound of the interval.
+
+    Example:
+        >>> import optimbench as ob
+        >>> ratio = ob.Ratio(value=1.9, low=1.85, high=1.95)
+        >>> ratio.verdict, ratio.interval
+        ('1.90x faster', '[1.85, 1.95]')
+        >>> ob.Ratio(value=1.02, low=0.97, high=1.06).verdict
+        'no clear difference'
     """
 
     value: float
@@ -68,6 +79,12 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True):
         wall: Ratio of the wall times.
         host: Ratio of the host times, or None on a CPU.
         kernel: Ratio of the kernel times, or None on a CPU.
+
+    Example:
+        >>> import optimbench as ob
+        >>> speedup = ob.Speedup(wall=ob.Ratio(value=1.9, low=1.85, high=1.95))
+        >>> speedup.wall.is_faster, speedup.kernel
+        (True, None)
     """
 
     wall: Ratio
@@ -82,6 +99,13 @@ class NotMeasured(msgspec.Struct, frozen=True, kw_only=True):
         name: The step.
         outcome: One or two words, for example "failed" or "not compiled".
         reason: The first line of what went wrong, in words.
+
+    Example:
+        >>> import optimbench as ob
+        >>> steps = {"sum": lambda: sum(range(999)), "broken": lambda: 1 / 0}
+        >>> (missing,) = ob.compare(steps, baseline="sum", min_run_time_s=0.01).not_measured
+        >>> missing.name, missing.outcome
+        ('broken', 'failed')
     """
 
     name: str
@@ -98,6 +122,15 @@ class Comparison(Result, tag="comparison", frozen=True, kw_only=True):
         speedups: One for each row, in their order; the baseline's own is one.
         not_measured: Steps that gave no time, and why.
         seed: The seed of the order in which steps were measured within each round.
+
+    Example:
+        >>> import optimbench as ob
+        >>> steps = {"short": lambda: sum(range(99)), "long": lambda: sum(range(9999))}
+        >>> comparison = ob.compare(steps, baseline="long", min_run_time_s=0.01)
+        >>> comparison.fastest()
+        ('short',)
+        >>> comparison.speedup("long").wall.value  # The baseline against itself.
+        1.0
     """
 
     caption: ClassVar[str] = "Steps compared"
@@ -126,6 +159,9 @@ class Comparison(Result, tag="comparison", frozen=True, kw_only=True):
     def row(self, name: str) -> Measurement:
         """The measurement of one step.
 
+        Args:
+            name: Of the step.
+
         Raises:
             InvalidArgumentError: No row has this name.
         """
@@ -134,6 +170,9 @@ class Comparison(Result, tag="comparison", frozen=True, kw_only=True):
     def speedup(self, name: str) -> Speedup:
         """The ratios of one step.
 
+        Args:
+            name: Of the step.
+
         Raises:
             InvalidArgumentError: No row has this name.
         """
@@ -141,6 +180,9 @@ class Comparison(Result, tag="comparison", frozen=True, kw_only=True):
 
     def conclusion(self, name: str) -> str:
         """What may be said of one step against the baseline: wall, host and kernel time, one sentence.
+
+        Args:
+            name: Of the step.
 
         Raises:
             InvalidArgumentError: No row has this name.
@@ -154,6 +196,9 @@ class Comparison(Result, tag="comparison", frozen=True, kw_only=True):
         """After how many steps the first calls of a step have paid for themselves against the baseline.
 
         The extra seconds of its warm-up calls, over the seconds that each later call saves.
+
+        Args:
+            name: Of the step.
 
         Returns:
             A number of steps, or None where the step is not clearly faster and so never pays.

@@ -28,11 +28,20 @@ class Measurement(Result, tag="measurement", frozen=True, kw_only=True):
         host_time_s: Their median, seconds, or None.
         kernel_time_s: Seconds the device's kernels and copies ran for each call, or None on a CPU.
         kernel_count: Kernels and copies a call, or None on a CPU.
-        peak_extra_bytes: Most device memory allocated beyond what was held before the call, or None on a CPU.
+        peak_extra_bytes: Most bytes of device memory allocated beyond what was held before the call, or None on a CPU.
         least_bytes: Bytes that the step reads and writes at least (`bytes_per_step`). None on a CPU, where a GPU's
             cache could hold half of what is touched, and of what is no optimizer's own step or one of `build_step`.
         warnings: What makes the numbers doubtful, each with its number and the remedy.
         world_size: Processes that took the step together; each time is the longest of theirs.
+
+    Example:
+        >>> import statistics
+        >>> import optimbench as ob
+        >>> measured = ob.measure(lambda: sum(range(999)), name="sum", min_run_time_s=0.01)
+        >>> measured.median_s == statistics.median(measured.block_times_s)
+        True
+        >>> measured.n_blocks == len(measured.block_times_s)
+        True
     """
 
     caption: ClassVar[str] = "Time of one step"
@@ -101,7 +110,10 @@ class Measurement(Result, tag="measurement", frozen=True, kw_only=True):
 
     @property
     def n_outliers(self) -> int:
-        """How many blocks lie outside Tukey's fences; they count in the median like all others."""
+        """How many blocks lie outside Tukey's fences; they count in the median like all others.
+
+        The fences stand 1.5 interquartile ranges outside the quartiles (Tukey, Exploratory Data Analysis, 1977).
+        """
         return _stats.count_outliers(self.block_times_s)
 
     def headers_and_rows(self) -> tuple[list[str], list[list[str]]]:

@@ -17,6 +17,11 @@ class FirstCalls(msgspec.Struct, frozen=True, kw_only=True):
         name: The step, as in the comparison.
         calls: How many calls were timed.
         total_s: Seconds of those calls together, compiling included.
+
+    Example:
+        >>> import optimbench as ob
+        >>> ob.FirstCalls(name="compiled", calls=5, total_s=12.5).total_s
+        12.5
     """
 
     name: str
@@ -36,6 +41,16 @@ class Recommendation(Result, tag="recommendation", frozen=True, kw_only=True):
             known.
         not_used: The recipes that were not measured, and why.
         remarks: Sentences below the table.
+
+    Example:
+        >>> import optimbench as ob
+        >>> steps = {"yours": lambda: sum(range(9999)), "fused": lambda: sum(range(99))}
+        >>> comparison = ob.compare(steps, baseline="yours", min_run_time_s=0.01)
+        >>> found = ob.Recommendation(optimizer="Adam", recipe="fused", comparison=comparison)
+        >>> found.is_change
+        True
+        >>> print(found.code.splitlines()[0])
+        from optimbench import build_step
     """
 
     caption: ClassVar[str] = "Recipes for this optimizer"
@@ -85,6 +100,9 @@ class Recommendation(Result, tag="recommendation", frozen=True, kw_only=True):
 
     def break_even_steps(self, name: str) -> float | None:
         """After how many steps a recipe's first calls have paid for themselves against the optimizer's own step.
+
+        Args:
+            name: Of the recipe.
 
         Returns:
             A number of steps, or None where the recipe is not clearly faster, or its first calls were not timed.

@@ -23,6 +23,14 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
         hint: What to do about it, or "".
         failure: Why it failed, or "".
         call: The watched step's call, counted from one, in which it happened; None if no step was watched.
+
+    Example:
+        >>> import optimbench as ob
+        >>> compilation = ob.Compilation(
+        ...     function="step", location="train.py:7", is_recompile=True, reasons=("lr changed from 0.01 to 0.009",)
+        ... )
+        >>> "; ".join(compilation.reasons)
+        'lr changed from 0.01 to 0.009'
     """
 
     function: str
@@ -42,6 +50,12 @@ class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         reason: In torch's words, first line, without paths.
         count: How often it happened.
+
+    Example:
+        >>> import optimbench as ob
+        >>> broken = ob.GraphBreak(reason="call of print", count=3)
+        >>> f"{broken.reason}: {broken.count} times"
+        'call of print: 3 times'
     """
 
     reason: str
@@ -60,6 +74,13 @@ class RecompileLog(Result, tag="recompile_log", frozen=True, kw_only=True):
         calls: Calls of the watched step, or None if none was watched.
         graph_breaks: Where the graph broke.
         not_compiled: Why nothing was compiled, or "".
+
+    Example:
+        >>> import optimbench as ob
+        >>> first = ob.Compilation(function="step", location="train.py:7", is_recompile=False, call=1)
+        >>> log = ob.RecompileLog(compilations=(first,), recompile_limit=8, calls=5)
+        >>> log.summary
+        '1 compiled, 0 of them again because a guard failed.'
     """
 
     caption: ClassVar[str] = "Compiles and recompiles"

@@ -19,6 +19,17 @@ class Table(Result, tag="table", frozen=True, kw_only=True):
         columns: The headers, with units.
         cells: Rows of cells, (n_rows, n_columns).
         remarks: Sentences below the table.
+
+    Example:
+        >>> import optimbench as ob
+        >>> print(ob.Table(name="Rates", columns=("step", "lr"), cells=((1, 0.1), (2, 0.09)), remarks=("Why.",)))
+        Rates
+        <BLANKLINE>
+          step    lr
+        ------  ----
+             1   0.1
+             2  0.09
+        * Why.
     """
 
     name: str
@@ -61,6 +72,12 @@ class Bandwidth(Result, tag="bandwidth", frozen=True, kw_only=True):
         moved_bytes: Bytes read plus bytes written by one copy.
         block_times_s: Seconds a copy, one for each block, (n_blocks,).
         median_s: Their median, seconds.
+
+    Example:
+        >>> import optimbench as ob
+        >>> bandwidth = ob.Bandwidth(device="cpu", moved_bytes=10**9, block_times_s=(0.1, 0.1, 0.2), median_s=0.1)
+        >>> bandwidth.bytes_per_s
+        10000000000.0
     """
 
     caption: ClassVar[str] = "Copy bandwidth"
