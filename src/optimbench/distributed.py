@@ -87,6 +87,15 @@ def compare_ranks(
         InvalidArgumentError: The baseline is not among the steps, a step cannot be called, a number is out of range.
         NoGradientError: No parameter of a step's optimizer has a gradient.
         RankError: There is no process group, or the baseline failed on a rank.
+
+    Example:
+        >>> import torch.distributed as dist
+        >>> import optimbench as ob
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # torchrun sets more.
+        >>> steps = {"short": lambda: sum(range(99)), "long": lambda: sum(range(9999))}
+        >>> ob.compare_ranks(steps, baseline="long", min_run_time_s=0.01).fastest()
+        ('short',)
+        >>> dist.destroy_process_group()
     """
     if not (dist.is_available() and dist.is_initialized()):
         raise RankError("there is no process group: call torch.distributed.init_process_group first, on every rank")

@@ -126,7 +126,15 @@ class CaptureError(OptimBenchError, RuntimeError):
 
 
 class RankError(OptimBenchError, RuntimeError):
-    """One of several processes failed, hung or cannot be told from the others; the message names its rank."""
+    """One of several processes failed, hung or cannot be told from the others; the message names its rank.
+
+    Example:
+        >>> import optimbench as ob
+        >>> ob.compare_ranks({"sum": lambda: sum(range(99))}, baseline="sum")
+        Traceback (most recent call last):
+            ...
+        optimbench.errors.RankError: ...
+    """
 
 
 class StaleGradientError(OptimBenchError, RuntimeError):

@@ -54,6 +54,12 @@ class RanksDone(NamedTuple):
     Attributes:
         outputs: What each rank wrote to standard output, by rank.
         result: What the function returned on rank 0.
+
+    Example:
+        >>> import optimbench as ob
+        >>> done = ob.RanksDone(outputs=("from rank 0", "from rank 1"), result=2)
+        >>> done.outputs[1]
+        'from rank 1'
     """
 
     outputs: tuple[str, ...]
@@ -89,6 +95,14 @@ def run_ranks(main: Callable[[], object], *, n_ranks: int, time_limit_s: float =
         InvalidArgumentError: The function cannot be written to a script, or a number is not positive.
         RankError: A rank failed, was ended by a signal or did not end in time. The message names it, and says what it
             raised, or in which function it was when the time was over.
+
+    Example:
+        >>> import optimbench as ob
+        >>> def greet():
+        ...     import os
+        ...     print("from rank", os.environ["RANK"])
+        >>> ob.run_ranks(greet, n_ranks=1).outputs[0].strip()
+        'from rank 0'
     """
     if n_ranks < 1:
         raise InvalidArgumentError(f"n_ranks is {n_ranks} (expected at least 1)")

@@ -1,12 +1,12 @@
 """The preview, edited while it serves a small site: what is shown, and what is executed for it."""
 
+import http.client
 import os
 import re
 import shutil
 import signal
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -88,7 +88,7 @@ class Preview:
         try:
             with urllib.request.urlopen(f"{found[1]}/{name}", timeout=10) as answer:
                 return str(answer.read().decode())
-        except (urllib.error.URLError, ConnectionError):
+        except (OSError, http.client.HTTPException):  # Not there yet, or being written.
             return ""
 
     def run_of(self, number: int) -> str:
