@@ -113,7 +113,7 @@ def test_who_failed_is_told_in_the_order_it_happened() -> None:
         _Said("", "[rank0]: RuntimeError: closed by peer\n", 2.0),
         _Said("", "[rank1]: ValueError: bad\nW late", 1.0),
     ]
-    expected = "rank 1 failed: ValueError: bad; then rank 0 failed: RuntimeError: closed"
+    expected = "rank 1 failed: ValueError: bad; then rank 0 failed: RuntimeError: closed by peer"
     assert _failed(ranks, f"{said}1 (pid: 6)\n") == expected
     ranks[1] = _Said("", "", 3.0)
     assert _failed(ranks, f"{said}-11 (pid: 6)\n").startswith("rank 1 was ended by SIGSEGV; then rank 0")
