@@ -38,6 +38,7 @@ extensions = [
     *(["sphinxext.opengraph", "sphinx_sitemap"] if html_baseurl else []),
 ]
 nitpicky = True
+default_role = "name"
 # Type variables, named by one letter, have no page. Everything else must be found.
 nitpick_ignore_regex = [("py:class", r"(optimbench\.[\w.]+\.)?[A-Z]")]
 # autosummary looks in the source folder, so the path is absolute.

@@ -5,7 +5,7 @@ import doctest
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -14,6 +14,8 @@ import pytest
 
 import optimbench
 from optimbench import figures
+from optimbench.recipes import RECIPES
+from optimbench.workloads import WORKLOADS
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "api" / "index.rst"
 PUBLIC: dict[str, Any] = {name: getattr(optimbench, name) for name in optimbench.__all__}
@@ -155,6 +157,15 @@ def test_examples_run_as_they_stand(name: str) -> None:
     runner.run(test, out=said.append)
     assert runner.failures == 0, "".join(said)
     assert not any(doctest.SKIP in example.options for example in test.examples)
+
+
+@pytest.mark.parametrize(
+    ("function", "parameter", "names"),
+    [("build_step", "recipe", RECIPES), ("why_not", "recipe", RECIPES), ("make_parameters", "workload", WORKLOADS)],
+)
+def test_names_that_can_be_given_are_listed(function: str, parameter: str, names: Iterable[str]) -> None:
+    said = section(own_doc(PUBLIC[function]), "Args")[parameter]
+    assert re.findall(r'"(\w+)"', said) == list(names)
 
 
 def test_reference_lists_every_name_once() -> None:

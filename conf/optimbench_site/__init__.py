@@ -14,6 +14,7 @@ EXTENSIONS = (
     "machine",
     "markup",
     "measured",
+    "names",
     "notebooks",
     "publishing",
     "repository",

@@ -13,7 +13,7 @@ LEAST_CAPABILITY = (7, 0)
 
 
 class PickedDevice(NamedTuple):
-    """A device and the reason for it.
+    """A device and the reason for it, as `pick_device` gives them.
 
     Attributes:
         device: The device to measure on.

@@ -24,7 +24,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """The shapes of a set of parameters.
 
     Attributes:
-        name: Its key in `WORKLOADS`.
+        name: What it is called.
         description: What it stands for, in words.
         shapes: One for each parameter tensor, (n_tensors, n_dims).
 
@@ -124,7 +124,8 @@ def make_parameters(
     """Parameters with gradients, the same for the same seed on the same kind of device.
 
     Args:
-        workload: A workload, the name of one in `WORKLOADS`, or the shape of each tensor.
+        workload: A workload, the shape of each tensor, or a name: "ten_layers", "gpt2", "many_small" or "billion",
+            described in ``optimbench.workloads.WORKLOADS``.
         device: Where they are made and stay.
         dtype: Of parameters and gradients.
         scale: Makes tensors smaller, not fewer, as `Workload.scaled` says; for CPUs and tests.

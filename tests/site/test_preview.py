@@ -132,10 +132,10 @@ def test_edits_are_shown_and_only_what_they_change_is_executed(preview: Preview)
     # Prose, on a page and in a tutorial; a docstring of the package.
     preview.edit("docs/page.rst", "First words.", "Second words.")
     preview.edit(first, "First words.", "Second words.")
-    preview.edit("src/optimbench/devices.py", "A device and the reason for it.", "A device, and why.")
+    preview.edit("src/optimbench/devices.py", "A device and the reason for it,", "A device, and why,")
     preview.until(lambda: "Second words." in preview.page("page.html"), "the page's prose")
     preview.until(lambda: "Second words." in preview.page(page), "the tutorial's prose")
-    preview.until(lambda: "A device, and why." in preview.page(reference), "the docstring")
+    preview.until(lambda: "A device, and why," in preview.page(reference), "the docstring")
     assert (preview.run_of(1), preview.run_of(2)) == runs
 
     # A recording of another machine, and code of the package that the second tutorial uses.

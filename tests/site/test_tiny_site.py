@@ -89,6 +89,15 @@ def test_reference_shows_the_tutorials_that_use_a_name(tiny_site: Site) -> None:
     assert users("InvalidArgumentError") == []
 
 
+def test_names_in_docstrings_are_links_or_code(tiny_site: Site) -> None:
+    linked = tiny_site.page("api/generated/optimbench.PickedDevice.html").select("dl.py.class dd > p > a > code")
+    assert "pick_device" in [code.get_text() for code in linked]
+    text = tiny_site.page("api/generated/optimbench.Result.html").select_one("dl.py.class dd")
+    assert text is not None
+    assert "msgspec.json.encode" in [code.get_text() for code in text.select("p > code")]
+    assert not text.select("cite")
+
+
 def test_every_page_names_its_machine(tiny_site: Site) -> None:
     machine = optimbench.collect_environment(REPOSITORY)
     assert len(tiny_site.pages()) > 8

@@ -43,7 +43,8 @@ def why_not(optimizer: torch.optim.Optimizer, recipe: str, *, elementwise: bool 
 
     Args:
         optimizer: As it will be used, with gradients if it has any.
-        recipe: A key of `RECIPES`.
+        recipe: Its name: "forloop", "foreach", "fused", "fused_cudagraph", "compiled", "compiled_cudagraph",
+            "flat_fused", "flat_compiled" or "flat_compiled_cudagraph".
         elementwise: Whether the optimizer updates each element from its own gradient and state alone, which flat
             buffers need. None: known for torch's own classes, taken as False for others.
 

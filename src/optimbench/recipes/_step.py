@@ -38,7 +38,9 @@ def build_step(
 
     Args:
         optimizer: Its parameters are updated.
-        recipe: A key of `RECIPES`.
+        recipe: Its name: "forloop", "foreach", "fused", "fused_cudagraph", "compiled", "compiled_cudagraph",
+            "flat_fused", "flat_compiled" or "flat_compiled_cudagraph". What each does is in
+            ``optimbench.recipes.RECIPES[recipe].summary``.
         backend: The backend of torch.compile, for compiled recipes.
         elementwise: As in `why_not`.
 
