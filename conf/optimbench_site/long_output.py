@@ -13,9 +13,10 @@ def fold(app: Sphinx, doctree: nodes.document) -> None:  # noqa: ARG001 - given 
         n_lines = len(block.astext().splitlines())
         if "sphx-glr-script-out" in block["classes"] and n_lines > MAX_LINES:
             before = f'<details class="ob-log ob-output"><summary>Output: {n_lines} lines</summary>'
-            block.replace_self(
-                [nodes.raw("", before, format="html"), block, nodes.raw("", "</details>", format="html")]
-            )
+            # Not by replace_self(), which would give the first of these the block's classes.
+            at = block.parent.index(block)
+            block.parent.insert(at + 1, nodes.raw("", "</details>", format="html"))
+            block.parent.insert(at, nodes.raw("", before, format="html"))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
