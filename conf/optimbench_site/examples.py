@@ -26,7 +26,7 @@ from sphinx.util import logging
 from sphinx_gallery import gen_rst
 
 from optimbench_site.kept_outputs import can_keep
-from optimbench_site.page_process import Ended, call, frames_of, gpu_is_open
+from optimbench_site.page_process import Ended, call, frames_of, is_barred_from_gpu
 
 SEED = 0
 # Seconds that one tutorial may take. On two CPU cores the longest takes about 75.
@@ -210,24 +210,25 @@ def _raised(ended: Ended, text: str) -> Ended:
 
 @functools.cache
 def _import_once() -> None:
-    import torch
-
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if is_barred_from_gpu():
         raise ExtensionError("the process that builds has used the GPU, so the tutorials' processes cannot")
     # Found out in a process of its own, since it cannot be undone.
-    if torch.version.cuda is None or call(lambda _: _import_all() and not gpu_is_open(), 300.0, lambda: None).answer:
+    if call(lambda _: _import_all() and not is_barred_from_gpu(), 300.0, lambda: None).answer:
         _import_all()
 
 
 def _import_all() -> bool:
     # Inductor starts its compile processes when imported; each tutorial's process needs its own, started on first use.
-    before = os.environ.get("TORCH_WARM_POOL")
-    os.environ["TORCH_WARM_POOL"] = "0"
+    # And whether there is a GPU is asked of NVML, since the other way of asking bars processes forked later from it.
+    meanwhile = {"TORCH_WARM_POOL": "0", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    before = {name: os.environ.get(name) for name in meanwhile}
+    os.environ.update(meanwhile)
     for name in _IMPORTED_ONCE:
         importlib.import_module(name)
-    del os.environ["TORCH_WARM_POOL"]
-    if before is not None:
-        os.environ["TORCH_WARM_POOL"] = before
+    for name, value in before.items():
+        del os.environ[name]
+        if value is not None:
+            os.environ[name] = value
     return True
 
 

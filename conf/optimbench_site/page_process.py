@@ -66,10 +66,7 @@ def call(function: Callable[[Callable[[str], None]], Any], limit_s: float, tick:
     try:
         with tempfile.TemporaryFile() as file:
             with all_ended_afterwards():
-                with warnings.catch_warnings():
-                    # Python warns where there are threads. Those of numpy's library stop and start around a fork.
-                    warnings.simplefilter("ignore", DeprecationWarning)
-                    child = os.fork()
+                child = _fork()
                 if child == 0:
                     _be_child(function, parent, console_end, words_end, file)
                 os.close(console_end)
@@ -82,6 +79,13 @@ def call(function: Callable[[Callable[[str], None]], Any], limit_s: float, tick:
     finally:
         os.close(console)
         os.close(words)
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # Python warns where there are threads. Those of numpy's library stop and start around a fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 class _Reader:
@@ -190,10 +194,17 @@ def _ended(status: int | None, limit_s: float, kept: str, file: IO[bytes]) -> En
     return Ended(problem=problem, output=output, stack=frames_of(dumps[-1] if dumps else "")[::-1])
 
 
-def gpu_is_open() -> bool:
-    """Whether this process has used the GPU's driver. No process forked from it could use it then."""
+def is_barred_from_gpu() -> bool:
+    """Whether processes forked from this one could not use a GPU, since this one has used its driver through torch."""
+    import torch
+
     opened = set()
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # That of the listing itself.
             opened.add(str(link.readlink()))
-    return any(name.startswith("/dev/nvidia") for name in opened)
+    if any(name.startswith("/dev/nvidia") for name in opened):
+        return True
+    child = _fork()
+    if child == 0:
+        os._exit(torch.cuda._is_in_bad_fork())
+    return os.waitpid(child, 0)[1] != 0
