@@ -309,6 +309,27 @@ def test_zero_grad_keeps_gradients_in_place() -> None:
             assert not gradient.any()
 
 
+@pytest.mark.parametrize("recipe", ["fused", "flat_fused"])
+def test_a_grad_scaler_scales_back_skips_what_is_not_finite_and_goes_on(recipe: str) -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    step = build_step(optimizer, recipe)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+
+    def iterate(loss: torch.Tensor) -> list[float]:
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        scaler.unscale_(step)  # type: ignore[arg-type]
+        scaler.step(step)  # type: ignore[arg-type]
+        scaler.update()
+        step.zero_grad()
+        return weight.tolist()
+
+    assert iterate(weight.sum()) == [0.5, 0.5, 0.5]
+    assert iterate(weight.sum() * float("inf")) == [0.5, 0.5, 0.5]
+    assert scaler.get_scale() == 512.0
+    assert iterate(weight.sum()) == [0.0, 0.0, 0.0]
+
+
 def test_copy_is_independent() -> None:
     optimizer, reference = torch.optim.Adam(make_small()), torch.optim.Adam(make_small())
     step = build_step(optimizer, "flat_fused")

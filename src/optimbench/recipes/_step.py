@@ -72,6 +72,8 @@ def build_step(
 class Step:
     """A step of an optimizer by a recipe; made by `build_step`. Call it after `backward`, in one thread.
 
+    It has the `param_groups`, `step` and `zero_grad` of an optimizer, so it can be given to a `torch.amp.GradScaler`.
+
     Args:
         backend: As in `build_step`.
 
@@ -141,6 +143,15 @@ class Step:
         if worker.look_at_gradients is not None:
             worker.look_at_gradients()
         worker.update()
+
+    def step(self) -> None:
+        """Take one step, as calling it does."""
+        self()
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The param groups of the optimizer."""
+        return self.optimizer.param_groups
 
     @property
     def learning_rates(self) -> tuple[float, ...]:
