@@ -1,0 +1,185 @@
+"""What only a browser can tell of a page: accessibility, errors, requests, layout and weight, as readers may see it."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright
+
+from site_checks import Fault, Site
+from site_checks.server import compressed, served
+
+# A telephone, a tablet upright, a desk.
+WIDTHS = (360, 768, 1280)
+HEIGHT = 900
+# Rules that look at colours. All others give the same answer in both themes, so they are asked once for each width.
+COLOUR_RULES = ("color-contrast", "link-in-text-block")
+# Bytes of one page with its styles, scripts and fonts as they are sent; figures are not counted.
+WEIGHT_LIMIT_BYTES = 150_000
+WEIGHED = ("document", "stylesheet", "script", "font")
+# Chromium's sum for one page. A shift that a reader notices is above 0.1; ours is to have none but rounding.
+SHIFT_LIMIT = 0.005
+# Pages looked at side by side.
+N_PARALLEL = 2
+
+Report = Callable[[str, str], None]
+
+_RECORD_SHIFTS = """
+window.shifts = 0;
+new PerformanceObserver(list => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifts += entry.value;
+}).observe({type: "layout-shift", buffered: true});
+"""
+# Two frames, so that what the load has set off is drawn.
+_SETTLE = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+# Everything that scrolls sideways and is neither code nor holds a table.
+_SCROLLERS = """() => [...document.querySelectorAll("body *")].filter(e =>
+    e.scrollWidth > e.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(e).overflowX) &&
+    !e.closest("pre, .highlight") && !e.querySelector(":scope > table")
+  ).map(e => e.tagName.toLowerCase() + "." + e.className)"""
+# What is folded away or behind a tab is read too.
+_UNFOLD = """() => {
+  document.querySelectorAll("details").forEach(e => { e.open = true; });
+  const style = document.createElement("style");
+  style.textContent = ".sd-tab-content { display: block !important; } * { transition: none !important; }";
+  document.head.append(style);
+}"""
+# Most of the time goes into the contrast of words in code and of cells in results, whose colours their class decides:
+# one of each is looked at.
+_MARK_REPEATED = """() => {
+  const seen = new Set();
+  for (const word of document.querySelectorAll(".highlight span[class], .ob-result td, .ob-result th")) {
+    const block = word.closest("[class*=highlight-], .ob-result") ?? word.parentElement;
+    const look = [block.className, word.closest("a")?.className, word.tagName, word.className].join("/");
+    if (seen.has(look)) word.dataset.repeated = "";
+    seen.add(look);
+  }
+}"""
+_AXE = """options => axe.run({exclude: options.exclude}, {resultTypes: ["violations"], ...options}).then(
+  result => result.violations.map(v => [
+    v.id, v.nodes.length, v.nodes[0].target.join(" "), v.nodes[0].failureSummary.replace(/\\s+/g, " ")]))"""
+
+
+@asynccontextmanager
+async def launched() -> AsyncIterator[Browser]:
+    """Debian's Chromium, which reaches no other host.
+
+    Raises:
+        FileNotFoundError: It is not installed.
+    """
+    executable = shutil.which("chromium")
+    if executable is None:
+        raise FileNotFoundError("chromium is not installed (expected Debian's package of that name)")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=executable, args=["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+        )
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+def check_in_browser(site: Site, pages: Sequence[str] | None = None, screenshots: Path | None = None) -> list[Fault]:
+    """Look at pages of a site in every theme and width.
+
+    Args:
+        site: The built site.
+        pages: Names of pages, or all of them.
+        screenshots: A folder for a picture of each page in the light at full width and in the dark on a telephone.
+    """
+    return asyncio.run(_check_pages(site, site.pages if pages is None else pages, screenshots))
+
+
+async def _check_pages(site: Site, pages: Sequence[str], screenshots: Path | None) -> list[Fault]:
+    waiting, found = list(reversed(pages)), list[Fault]()
+    with served(site.root) as address:
+        async with launched() as browser:
+
+            async def look_at_pages() -> None:
+                context = await browser.new_context()
+                while waiting:
+                    found.extend(await _check_page(context, site, address, waiting.pop(), screenshots))
+
+            await asyncio.gather(*[look_at_pages() for _ in range(N_PARALLEL)])
+    return sorted(found)
+
+
+async def _check_page(
+    context: BrowserContext, site: Site, address: str, name: str, screenshots: Path | None
+) -> list[Fault]:
+    page = await context.new_page()
+    found = dict[Fault, None]()
+
+    def fault(check: str, said: str) -> None:
+        found[Fault(check, name, said)] = None
+
+    requests: set[tuple[str, str]] = set()
+
+    def note_request(request: Request) -> None:
+        requests.add((request.resource_type, request.url))
+
+    page.on("request", note_request)
+    page.on("websocket", lambda socket: requests.add(("websocket", socket.url)))
+    page.on("console", lambda said: fault("console", said.text) if said.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: fault("console", str(error)))
+    await page.add_init_script(_RECORD_SHIFTS)
+    for width in WIDTHS:
+        await page.set_viewport_size({"width": width, "height": HEIGHT})
+        await page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        await page.goto(address + name)
+        await page.evaluate(_SETTLE)
+        shifts = await page.evaluate("window.shifts")
+        if shifts > SHIFT_LIMIT:
+            fault("layout shift", f"{shifts:.3f} at {width} px (expected at most {SHIFT_LIMIT})")
+        if screenshots and width == WIDTHS[-1]:
+            await _picture(page, screenshots, name, "light")
+        await _check_width(page, width, fault)
+        await page.evaluate(_UNFOLD)
+        await _check_width(page, width, fault)
+        await _check_accessibility(page, width, fault)
+        if screenshots and width == WIDTHS[0]:
+            await _picture(page, screenshots, name, "dark")
+    await page.close()
+    for url in sorted({url for _, url in requests if not url.startswith((address, "data:", "blob:"))}):
+        fault("other host", f"asked for {url}")
+    weight = _weight_bytes(site, name, [url for kind, url in requests if kind in WEIGHED and url.startswith(address)])
+    if weight > WEIGHT_LIMIT_BYTES:
+        fault("weight", f"{weight} bytes compressed, without figures (expected at most {WEIGHT_LIMIT_BYTES})")
+    return list(found)
+
+
+async def _check_width(page: Page, width: int, fault: Report) -> None:
+    whole = await page.evaluate("document.documentElement.scrollWidth")
+    if whole > width:
+        fault("sideways scrolling", f"the page is {whole} px wide at {width} px")
+    for scroller in dict.fromkeys(await page.evaluate(_SCROLLERS)):
+        fault("sideways scrolling", f"{scroller} scrolls at {width} px and is neither a table nor code")
+
+
+async def _check_accessibility(page: Page, width: int, fault: Report) -> None:
+    await page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
+    await page.evaluate(_MARK_REPEATED)
+    colours: dict[str, object] = {"runOnly": COLOUR_RULES, "exclude": [["[data-repeated]"]]}
+    rest: dict[str, object] = {"rules": {rule: {"enabled": False} for rule in COLOUR_RULES}, "exclude": []}
+    runs: list[tuple[Literal["light", "dark"], dict[str, object]]]
+    runs = [("light", rest), ("light", colours), ("dark", colours)]
+    for scheme, options in runs:
+        await page.emulate_media(color_scheme=scheme)
+        for rule, count, where, said in await page.evaluate(_AXE, options):
+            fault("accessibility", f"{rule} at {width} px, {scheme}: {count} times, first {where}: {said}")
+
+
+async def _picture(page: Page, folder: Path, name: str, scheme: str) -> None:
+    path = folder / f"{name.removesuffix('.html').replace('/', '.')}.{scheme}.png"
+    await page.screenshot(path=path, full_page=True)
+
+
+def _weight_bytes(site: Site, name: str, urls: Sequence[str]) -> int:
+    paths = {site.root / unquote(urlsplit(url).path).lstrip("/") for url in urls} | {site.root / name}
+    return sum(len(compressed(path)) for path in paths if path.is_file())
