@@ -43,7 +43,7 @@ def run_script(session: nox.Session, name: str, *groups: str) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, types, spelling and reST."""
-    install(session, "lint", "test", "docs")
+    install(session, "lint", "test", "docs", "site")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
@@ -68,6 +68,14 @@ def docs(session: nox.Session) -> None:
     run_script(session, "build_site", "docs")
 
 
+@nox.session
+def site(session: nox.Session) -> None:
+    """Check the built site in a browser, and that its downloads run; `-- --help` lists the options."""
+    install_only(session, *nox.project.dependency_groups(PYPROJECT, "site"))
+    session.run("python", "-m", "pytest", "tests/site_checks")
+    session.run("python", "conf/check_site.py", *session.posargs)
+
+
 @nox.session(default=False)
 def preview(session: nox.Session) -> None:
     """Serve the site, and after each edit execute and show what it changes; `-- --help` lists the options."""
@@ -90,8 +98,9 @@ def record(session: nox.Session) -> None:
 def diff(session: nox.Session) -> None:
     """Compare the site's results with this device's recording; `-- OLD NEW` compares others, `-- --help` tells how."""
     install_only(session, *[need for need in PYPROJECT["project"]["dependencies"] if not need.startswith("torch")])
-    words = session.posargs or ["docs/recordings", "build/html/results.json"]
-    session.run("python", "-m", "optimbench", "diff", *words)
+    session.run(
+        "python", "-m", "optimbench", "diff", *(session.posargs or ["docs/recordings", "build/html/results.json"])
+    )
 
 
 @nox.session(python="3.11")

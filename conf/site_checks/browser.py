@@ -13,6 +13,7 @@ from playwright.async_api import Browser, BrowserContext, Page, Request, async_p
 
 from site_checks import Fault, Site
 from site_checks.server import compressed, served
+from site_checks.tools import ToolError
 
 # A telephone, a tablet upright, a desk.
 WIDTHS = (360, 768, 1280)
@@ -35,8 +36,11 @@ new PerformanceObserver(list => {
   for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifts += entry.value;
 }).observe({type: "layout-shift", buffered: true});
 """
-# Two frames, so that what the load has set off is drawn.
-_SETTLE = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+# Some frames, so that what the load and the fonts have set off is drawn.
+_SETTLE = """async () => {
+  await document.fonts.ready;
+  for (let n = 0; n < 6; n++) await new Promise(requestAnimationFrame);
+}"""
 # Everything that scrolls sideways and is neither code nor holds a table.
 _SCROLLERS = """() => [...document.querySelectorAll("body *")].filter(e =>
     e.scrollWidth > e.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(e).overflowX) &&
@@ -65,16 +69,27 @@ _AXE = """options => axe.run({exclude: options.exclude}, {resultTypes: ["violati
     v.id, v.nodes.length, v.nodes[0].target.join(" "), v.nodes[0].failureSummary.replace(/\\s+/g, " ")]))"""
 
 
-@asynccontextmanager
-async def launched() -> AsyncIterator[Browser]:
-    """Debian's Chromium, which reaches no other host.
+def find_browser() -> str:
+    """The path of Chromium, as Debian, Ubuntu or Google name it.
 
     Raises:
-        FileNotFoundError: It is not installed.
+        ToolError: There is none.
     """
-    executable = shutil.which("chromium")
-    if executable is None:
-        raise FileNotFoundError("chromium is not installed (expected Debian's package of that name)")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = [path for name in names if (path := shutil.which(name))]
+    if not found:
+        raise ToolError(f"no browser is installed (looked for {', '.join(names)})")
+    return found[0]
+
+
+@asynccontextmanager
+async def launched() -> AsyncIterator[Browser]:
+    """Chromium without a window, which reaches no other host.
+
+    Raises:
+        ToolError: It is not installed.
+    """
+    executable = find_browser()
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=executable, args=["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def bad_archives(site: Site) -> list[Fault]:
 
 
 def failing_downloads(site: Site, pages: Sequence[str], folder: Path, constraints: Path) -> list[Fault]:
-    """Run the script and the notebook of each page.
+    """Run the script and the notebook of each page as a reader does.
 
     Args:
         site: The built site.
@@ -79,29 +79,51 @@ def failing_downloads(site: Site, pages: Sequence[str], folder: Path, constraint
     Raises:
         ToolError: The environment could not be made.
     """
-    python = _environment(site, folder, constraints)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "PYTHON", "VIRTUAL_ENV"))}
-    # One thread: two downloads run at a time.
-    environment |= {"OPTIMBENCH_QUICK": "1", "OMP_NUM_THREADS": "1", "PIP_CONSTRAINT": str(constraints)}
-    scripts = [(page, path) for page in pages for path in _offered(site, page, ".py")]
-    notebooks = [(page, path) for page in pages for path in _offered(site, page, ".ipynb")]
-    with served(site.root) as address, ThreadPoolExecutor(N_PARALLEL) as pool:
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    [wheel] = (site.root / "wheels").glob("*.whl")
+    _install(python, constraints, wheel, "torch", "matplotlib")
+    found = failing_scripts(site, pages, python)
+    # Only now: a script must not find what a notebook needs.
+    _install(python, constraints, "nbclient", "ipykernel")
+    return found + failing_notebooks(site, pages, python, constraints)
 
-        def run_script(job: tuple[str, Path]) -> list[Fault]:
-            page, path = job
-            found, said = _run(page, path, path.read_bytes(), [python, path.name], environment | {"MPLBACKEND": "agg"})
-            return found if said.strip() else [*found, Fault(CHECK, page, f"{path.name} printed nothing")]
 
-        def run_notebook(job: tuple[str, Path]) -> list[Fault]:
-            page, path = job
+def failing_scripts(site: Site, pages: Sequence[str], python: Path) -> list[Fault]:
+    """The scripts that do not run to their end and print something."""
+
+    def run(page: str, path: Path) -> list[Fault]:
+        environment = _environment() | {"MPLBACKEND": "agg"}
+        found, said = _run(page, path, path.read_bytes(), [python, path.name], environment)
+        return found if found or said.strip() else [Fault(CHECK, page, f"{path.name} printed nothing")]
+
+    return _run_all(site, pages, ".py", run)
+
+
+def failing_notebooks(site: Site, pages: Sequence[str], python: Path, constraints: Path) -> list[Fault]:
+    """The notebooks of which a cell fails; the first one installs the site's wheel."""
+    environment = _environment() | {"PIP_CONSTRAINT": str(constraints)}
+    wheels = list((site.root / "wheels").glob("*.whl"))
+    with served(site.root) as address:
+
+        def run(page: str, path: Path) -> list[Fault]:
             content = _SITE_ADDRESS.sub(address, path.read_text()).encode()
             command: list[str | Path] = [python, "-c", _EXECUTE, path.name]
-            return _run(page, path, content, command, environment, next((site.root / "wheels").glob("*.whl")))[0]
+            return _run(page, path, content, command, environment, *wheels)[0]
 
-        found = [fault for faults in pool.map(run_script, scripts) for fault in faults]
-        # Only now: a script must not find what a notebook needs.
-        _pip(python, "install", "--quiet", "--constraint", constraints, "nbclient", "ipykernel")
-        return found + [fault for faults in pool.map(run_notebook, notebooks) for fault in faults]
+        return _run_all(site, pages, ".ipynb", run)
+
+
+def _run_all(site: Site, pages: Sequence[str], ending: str, run: Callable[[str, Path], list[Fault]]) -> list[Fault]:
+    jobs = [(page, path) for page in pages for path in _offered(site, page, ending)]
+    with ThreadPoolExecutor(N_PARALLEL) as pool:
+        return [fault for faults in pool.map(lambda job: run(*job), jobs) for fault in faults]
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "PYTHON", "VIRTUAL_ENV", "OPTIMBENCH"))}
+    # The smallest sizes, and one thread, since two downloads run at a time.
+    return kept | {"OPTIMBENCH_QUICK": "1", "OMP_NUM_THREADS": "1"}
 
 
 def _offered(site: Site, page: str, ending: str) -> list[Path]:
@@ -109,20 +131,11 @@ def _offered(site: Site, page: str, ending: str) -> list[Path]:
     return [((site.root / page).parent / link).resolve() for link in links if link.endswith(ending)]
 
 
-def _environment(site: Site, folder: Path, constraints: Path) -> Path:
-    python = folder / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-    [wheel] = (site.root / "wheels").glob("*.whl")
-    _pip(python, "install", "--quiet", "--constraint", constraints, wheel, "torch", "matplotlib")
-    return python
-
-
-def _pip(python: Path, *arguments: str | Path) -> None:
-    command = [python, "-m", "pip", "--disable-pip-version-check", *arguments]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def _install(python: Path, constraints: Path, *what: str | Path) -> None:
+    command = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "-c", constraints, *what]
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ToolError(f"pip {' '.join(map(str, arguments))} failed: {done.stdout + done.stderr}")
+        raise ToolError(f"pip could not install {', '.join(map(str, what))}: {done.stdout + done.stderr}")
 
 
 def _run(
@@ -142,5 +155,7 @@ def _run(
     if done.returncode:
         said = (done.stdout + done.stderr)[-2000:]
         return [Fault(CHECK, page, f"{path.name} ended with status {done.returncode}: {said}")], done.stdout
-    bad = [word for word in ("Skipping", "Traceback (most recent call last)") if word in done.stdout + done.stderr]
+    # pip's own word: in a notebook its status goes unnoticed.
+    words = ("Skipping", "Traceback (most recent call last)", "ERROR: ")
+    bad = [word for word in words if word in done.stdout + done.stderr]
     return [Fault(CHECK, page, f"{path.name} says {word!r}") for word in bad], done.stdout

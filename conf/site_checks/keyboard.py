@@ -18,7 +18,8 @@ _ON_SEARCH = "() => document.activeElement.matches('.sidebar-search')"
 # The focus must be seen: an outline or a shadow, on the element or on the label that stands for it.
 _IS_MARKED = """() => [document.activeElement, document.activeElement.nextElementSibling].some(e => {
   const style = e && getComputedStyle(e);
-  return style && (style.outlineStyle !== "none" && style.outlineWidth !== "0px" || style.boxShadow !== "none");
+  if (!style || style.opacity === "0") return false;
+  return style.outlineStyle !== "none" && style.outlineWidth !== "0px" || style.boxShadow !== "none";
 })"""
 _CHOSEN = """() => [...document.querySelectorAll(".sd-tab-set > input:checked + label")].map(e => e.dataset.syncId)"""
 # Whether the tabs that were not chosen are out of sight and the chosen ones are not.

@@ -1,12 +1,12 @@
 """Lighthouse's four scores, of pages served on this machine."""
 
 import json
-import shutil
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from site_checks import Fault, Site
+from site_checks.browser import find_browser
 from site_checks.server import served
 from site_checks.tools import NODE, run_tool
 
@@ -33,12 +33,15 @@ def low_scores(site: Site, pages: Sequence[str], node_modules: Path, reports: Pa
                 ]
                 scores = {name: statistics.median(run[name] for run in runs) for name in CATEGORIES}
                 print(f"{page}, {form}: " + ", ".join(f"{name} {score:.0f}" for name, score in scores.items()))
-                found += [
-                    Fault("lighthouse", page, f"{name} {score:.0f} on {form} (expected at least {LEAST})")
-                    for name, score in scores.items()
-                    if score < LEAST
-                ]
+                found += faults_of(page, form, scores)
     return found
+
+
+def faults_of(page: str, form: str, scores: Mapping[str, float]) -> list[Fault]:
+    """The scores that are too low."""
+    low = {name: score for name, score in scores.items() if score < LEAST}
+    said = [f"{name} {score:.0f} on {form} (expected at least {LEAST})" for name, score in low.items()]
+    return [Fault("lighthouse", page, text) for text in said]
 
 
 def _flat(page: str) -> str:
@@ -50,6 +53,6 @@ def _scores(url: str, form: str, node_modules: Path, report: Path) -> dict[str, 
     flags = "--headless=new --no-sandbox --host-resolver-rules='MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'"
     options = ["--output=json", f"--output-path={report}", f"--chrome-flags={flags}", "--quiet"]
     options += [f"--only-categories={','.join(CATEGORIES)}", *(["--preset=desktop"] if form == "desktop" else [])]
-    run_tool(NODE, program, url, *options, environment={"CHROME_PATH": shutil.which("chromium") or ""})
+    run_tool(NODE, program, url, *options, environment={"CHROME_PATH": find_browser()})
     categories = json.loads(report.read_text())["categories"]
     return {name: 100 * float(categories[name]["score"]) for name in CATEGORIES}
