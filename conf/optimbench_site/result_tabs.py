@@ -13,7 +13,7 @@ from sphinx_design.shared import create_component
 
 from optimbench import RecordedScript, Recording, Result
 from optimbench_site.shown_results import note_results
-from optimbench_site.stored import ENDING, results_of_script, stored_recordings
+from optimbench_site.stored import results_of_script, stored_recordings
 
 THIS_BUILD = "this-build"
 EARLIER = "earlier version"
@@ -28,7 +28,7 @@ class RecordedResult(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Make the tabs, and say which recordings lack this result."""
         srcdir, docname = self.env.srcdir, self.env.docname
-        note_results(self.env, [srcdir / f"{docname}{ENDING}"])
+        note_results(self.env)
         own, stored = results_of_script(srcdir, docname), stored_recordings(srcdir)
         return result_tabs(PurePosixPath(docname).name, self.arguments[0], own, stored)
 

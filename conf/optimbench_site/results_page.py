@@ -15,7 +15,7 @@ from optimbench import Bandwidth, Comparison, Environment, Measurement, Recompil
 from optimbench_site.pictures import save_picture, themed_images
 from optimbench_site.result_tabs import has_changed, result_tabs
 from optimbench_site.shown_results import note_results
-from optimbench_site.stored import ENDING, pages_with_results, stored_recordings, this_build
+from optimbench_site.stored import pages_with_results, stored_recordings, this_build
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ class RecordedResults(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Make a section for the machines and one for every script."""
         pages = pages_with_results(self.env.srcdir, self.config)
-        note_results(self.env, [self.env.srcdir / f"{page}{ending}" for page in pages for ending in (ENDING, ".py")])
+        note_results(self.env, of_all_pages=True)
         own = this_build(self.env.srcdir, self.config)
         stored = stored_recordings(self.env.srcdir)
         sections = [_section("machines", nodes.Text("Machines"), self._machines(own, stored))]
