@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import build_site
+import readme
 from optimbench import Environment, OptimBenchError, Recording, collect_environment, load_recording, save_recording
 from optimbench.recordings import differences
 from optimbench_site.history import extended, load_history, save_history
@@ -97,6 +98,8 @@ def record(options: argparse.Namespace) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     save_recording(stored, path)
     save_history(extended(history, stored), past)
+    if path.resolve() == readme.ROOT / readme.RECORDING:  # The README shows a part of this one.
+        readme.update()
     print(f"{path}: {len(only or stored.scripts)} scripts recorded on {stored.label}")
 
 

@@ -1,13 +1,8 @@
 """The picture of the home page: one step of Adam by recipe, against what memory allows, from a stored recording.
 
-The same picture stands in the README, which cannot ask for one at build time. Draw it again with
-
-    python -m optimbench_site.headline RECORDING.json PICTURE [light|dark]
-
-in the folder `conf`, where PICTURE ends in `.svg` or `.png`.
+The same picture stands in the README; `conf/readme.py` draws it there.
 """
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +12,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from optimbench import Comparison, Measurement, Recording, Table, _format, load_recording
+from optimbench import Comparison, Measurement, Recording, Table, _format
 from optimbench_site.pictures import save_picture, themed_images
 from optimbench_site.shown_results import note_results
 from optimbench_site.stored import stored_recordings
@@ -168,7 +163,3 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register."""
     app.add_directive("headline-figure", HeadlineFigure)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
-
-
-if __name__ == "__main__":
-    save(headline(load_recording(Path(sys.argv[1]))), Path(sys.argv[2]), theme=(sys.argv[3:] or ["light"])[0])
