@@ -82,13 +82,13 @@ class Pages:
         if not gallery_conf["run_stale_examples"] and _is_current(script, sum_of_last_run, target):
             self._say(page, "unchanged")
             return plainly(gallery_conf)
-        if can_keep(script, target, gallery_conf):
-            self._say(page, "same code, so its outputs are kept")
-            return plainly(gallery_conf)
         # sphinx-gallery writes the first before it writes the second: a kill between them must not leave a page that
         # counts as finished.
         sum_of_last_run.unlink(missing_ok=True)
         target.with_suffix(".rst").unlink(missing_ok=True)
+        if can_keep(script, target, gallery_conf):
+            self._say(page, "same code, so its outputs are kept")
+            return plainly(gallery_conf)
         _import_once()
         self._block[:] = bytes(len(self._block))
         clock = _Clock(lambda so_far_s: self._say(page, f"{self._lines()}, {so_far_s:.0f} s so far"))

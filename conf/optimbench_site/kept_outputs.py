@@ -122,7 +122,10 @@ def _keeping(execute: Callable[..., Any]) -> Callable[..., Any]:
                 "images": len(script_vars["image_path_iterator"]),
                 "memory": script_vars["memory_delta"],
             }
-            target.with_suffix(ENDING).write_text(json.dumps(new), encoding="utf-8")
+            # Under another name at first: a kill leaves no half file.
+            unfinished = target.with_suffix(f"{ENDING}.new")
+            unfinished.write_text(json.dumps(new), encoding="utf-8")
+            unfinished.replace(target.with_suffix(ENDING))
         return outputs, elapsed_s
 
     return execute_or_keep
