@@ -25,11 +25,12 @@ optimbench_repository = os.environ.get("OPTIMBENCH_REPOSITORY") or os.environ.ge
 optimbench_notebooks_branch = os.environ.get("OPTIMBENCH_NOTEBOOKS_BRANCH", "")
 
 extensions = [
+    # First, so that tutorials are forked from a process that has not imported what autosummary looks at.
+    "sphinx_gallery.gen_gallery",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
-    "sphinx_gallery.gen_gallery",
     "sphinx_copybutton",
     "sphinx_design",
     "notfound.extension",

@@ -75,13 +75,13 @@ class Pages:
         script, target = Path(os.path.normpath(Path(src_dir, fname))), Path(target_dir, fname)
         plainly = functools.partial(self.original, fname, target_dir, src_dir)
         if not gen_rst.executable_script(str(script), gallery_conf):
-            return plainly(gallery_conf)
+            return _apart(functools.partial(plainly, gallery_conf))
         self.done += 1
         page = f"{script.parent.name}/{script.stem}"
         sum_of_last_run = Path(f"{target}.md5")
         if not gallery_conf["run_stale_examples"] and _is_current(script, sum_of_last_run, target):
             self._say(page, "unchanged")
-            return plainly(gallery_conf)
+            return _apart(functools.partial(plainly, gallery_conf))
         # sphinx-gallery writes the first before it writes the second: a kill between them must not leave a page that
         # counts as finished.
         sum_of_last_run.unlink(missing_ok=True)
@@ -109,7 +109,7 @@ class Pages:
         self.reports.append(report)
         logger.info("%s", report)
         # A page without output takes its place, so that sphinx-gallery goes on.
-        *rest, found = plainly({**gallery_conf, "plot_gallery": False})
+        *rest, found = _apart(functools.partial(plainly, {**gallery_conf, "plot_gallery": False}))
         return *rest, {**found, "formatted_exception": report}
 
     def fail(self, app: Sphinx) -> None:  # noqa: ARG002 - given by Sphinx.
@@ -143,11 +143,7 @@ class Pages:
             return execute(compiler, block, *rest)
 
         gen_rst._LoggingTee.write, gen_rst.execute_code_block = write_and_say, execute_block
-        collector = logging.LogCollector()
-        with collector.collect():
-            answer = generate()
-        logging.convert_serializable(collector.logs)
-        return answer, collector.logs
+        return _collected(generate)
 
     def _lines(self) -> str:
         first, last = struct.unpack("ii", self._block[:])
@@ -163,6 +159,34 @@ class Pages:
     def _say(self, page: str, how: str) -> None:
         # On a terminal sphinx-gallery's own line has no end yet.
         logger.info("%s%d of %d: %s, %s", "\n" if sys.stdout.isatty() else "", self.done, self.total, page, how)
+
+
+def _apart(generate: Callable[[], Any]) -> Any:
+    """Make a page that executes nothing, in a process of its own where torch can use a GPU.
+
+    For its links sphinx-gallery imports what the page names, and those imports may bar from the GPU what is forked
+    later.
+    """
+    import torch
+
+    if torch.version.cuda is None:
+        return generate()
+    ended = call(lambda _: _collected(generate), limit_s(), lambda: None)
+    if ended.problem:
+        raise ExtensionError(f"{ended.problem}\n{ended.output}")
+    answer, records = ended.answer
+    for record in records:
+        logger.handle(record)
+    return answer
+
+
+def _collected(generate: Callable[[], Any]) -> tuple[Any, list[Any]]:
+    """What it returns, and what it says to Sphinx, which a process has to hand over."""
+    collector = logging.LogCollector()
+    with collector.collect():
+        answer = generate()
+    logging.convert_serializable(collector.logs)
+    return answer, collector.logs
 
 
 class _Clock:
@@ -219,7 +243,7 @@ def _import_once() -> None:
 
 def _import_all() -> bool:
     # Inductor starts its compile processes when imported; each tutorial's process needs its own, started on first use.
-    # And whether there is a GPU is asked of NVML, since the other way of asking bars processes forked later from it.
+    # And whether there is a GPU is asked of NVML: asking CUDA bars the processes that are forked later from it.
     meanwhile = {"TORCH_WARM_POOL": "0", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
     before = {name: os.environ.get(name) for name in meanwhile}
     os.environ.update(meanwhile)

@@ -17,7 +17,6 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
 from optimbench_site.processes import all_ended_afterwards, die_with
@@ -198,12 +197,6 @@ def is_barred_from_gpu() -> bool:
     """Whether processes forked from this one could not use a GPU, since this one has used its driver through torch."""
     import torch
 
-    opened = set()
-    for link in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # That of the listing itself.
-            opened.add(str(link.readlink()))
-    if any(name.startswith("/dev/nvidia") for name in opened):
-        return True
     child = _fork()
     if child == 0:
         os._exit(torch.cuda._is_in_bad_fork())
