@@ -88,7 +88,7 @@ class Pages:
         target.with_suffix(".rst").unlink(missing_ok=True)
         if can_keep(script, target, gallery_conf):
             self._say(page, "same code, so its outputs are kept")
-            return plainly(gallery_conf)
+            return _apart(functools.partial(plainly, gallery_conf))
         _import_once()
         self._block[:] = bytes(len(self._block))
         clock = _Clock(lambda so_far_s: self._say(page, f"{self._lines()}, {so_far_s:.0f} s so far"))
