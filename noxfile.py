@@ -42,17 +42,14 @@ def run_script(session: nox.Session, name: str, *groups: str) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, types, spelling and reST."""
+    """Check style, types, spelling, reST and workflows."""
     install(session, "lint", "test", "docs", "site")
-    session.run("ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
-    session.run("mypy")
-    session.run("codespell")
+    for command in ("ruff check .", "ruff format --check .", "mypy", "codespell", "jactionlint --strict-exit"):
+        session.run(*command.split())
+    session.run("zizmor", "--offline", "--persona=pedantic", ".github")
     options = ["--max-line-length=120", "--enable=all", "--ignore=docs/tutorials", "--ignore=docs/api/generated"]
     session.run("sphinx-lint", *options, "docs", "gallery", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
     session.run("python", "conf/lint_prose.py", "gallery", "src")
-    session.run("jactionlint", "--strict-exit", "--shellcheck=", "--pyflakes=")
-    session.run("zizmor", "--offline", "--persona=pedantic", ".github")
 
 
 @nox.session
