@@ -105,36 +105,30 @@ many_small_comparison
 # %%
 # Which wins where
 # ----------------
-# We call a recipe a winner if nothing is clearly faster: whoever lies within the noise of the fastest wins with it.
+# :meth:`~optimbench.Comparison.fastest` names the recipe of the least median, and all that are not clearly slower.
 import matplotlib.pyplot as plt
 
-
-def winners(comparison):
-    fastest = min(comparison.rows, key=lambda row: row.median_s)
-    margin_s = max(fastest.iqr_s, 0.03 * fastest.median_s)
-    return [
-        row.name
-        for row in comparison.rows
-        if row.median_s - fastest.median_s <= margin_s
-    ]
-
-
-for name, comparison in (
-    ("few large", few_large_comparison),
-    ("many small", many_small_comparison),
-):
-    print(f"{name}: {' and '.join(winners(comparison))}")
+results = {
+    "few large": few_large_comparison,
+    "many small": many_small_comparison,
+}
+title = "\n".join(
+    f"{name}: {' or '.join(comparison.fastest())} is fastest"
+    for name, comparison in results.items()
+)
+print(title)
 
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-for comparison, label, marker in (
-    (few_large_comparison, "few large tensors", "o"),
-    (many_small_comparison, "many small tensors", "s"),
-):
+for (name, comparison), marker in zip(results.items(), "os", strict=True):
     rows = comparison.rows
     axes.plot(
-        [r.median_s * 1e6 for r in rows], [r.name for r in rows], marker, label=label
+        [row.median_s * 1e6 for row in rows],
+        [row.name for row in rows],
+        marker,
+        label=f"{name} tensors",
     )
-axes.set(xscale="log", xlabel="µs a step", title="Adam: the ways to step")
+axes.set(xscale="log", xlabel="µs a step")
+axes.set_title(title)
 axes.grid(visible=True, alpha=0.3)
 axes.legend()
 plt.show()

@@ -57,7 +57,8 @@ def copy_bandwidth(device: torch.device | str, *, copied_bytes: int | None = Non
     """Measure how fast a device copies a large tensor; bytes read and bytes written are counted both.
 
     That is how STREAM counts its copy (McCalpin, Memory Bandwidth and Machine Balance in Current High Performance
-    Computers, 1995). A write that first fetches the line it changes, as on many CPUs, is not counted twice.
+    Computers, 1995). A write that first fetches the line it changes, as on many CPUs, is not counted twice: there
+    a step in place, which has read what it overwrites, can move its bytes faster than the copy.
 
     Args:
         device: A CUDA device, timed with CUDA events, or the CPU, timed with the clock of `torch.utils.benchmark` and
@@ -98,7 +99,7 @@ def floor_s(optimizer: torch.optim.Optimizer, bandwidth: Bandwidth) -> float:
 
     This is the memory side of the roofline model (Williams, Waterman and Patterson, Roofline: An Insightful Visual
     Performance Model for Multicore Architectures, 2009). An update computes so little for each byte that the other
-    side does not matter.
+    side does not matter. On a CPU this is an estimate and no hard limit: `copy_bandwidth` says why.
 
     Args:
         optimizer: As in `bytes_per_step`.
@@ -122,7 +123,7 @@ def floor_s(optimizer: torch.optim.Optimizer, bandwidth: Bandwidth) -> float:
 
 
 def cache_note(optimizer: torch.optim.Optimizer) -> str | None:
-    """Why the floor does not apply, where a GPU's L2 cache holds all that a step touches; else None.
+    """Why the floor does not apply, where the reason is that a GPU's L2 cache holds all a step touches; else None.
 
     What stays in the cache from one step to the next is read faster than from memory, so a step can be faster than
     the floor when steps follow each other directly, as they do while measuring.
