@@ -54,8 +54,8 @@ def add_row(change, log, remedy, remedied):
 # %%
 # Gradients that are None
 # -----------------------
-# A parameter without a gradient is skipped. Where a part of the model is used in some steps only, the set of parameters
-# that have one changes, and the code with it. Here one gradient is missing after every other step.
+# A parameter without a gradient is skipped, so the code changes with the set of those that have one, as where a part of
+# the model is used in some steps only. Here one gradient is missing after every other step.
 def taking_turns(opt, missing):
     opt.step()  # Creates the state.
     weight = parameters_of(opt)[0]
@@ -177,5 +177,4 @@ remedies
 #
 # What this does not show
 # -----------------------
-# A few recompiles at the start of a long run cost seconds once, and no remedy is worth much then. It is the changes
-# that never end which lead to the limit, and from there to an eager step.
+# A few recompiles at the start of a long run cost seconds once. Changes that never end are what leads to the limit.

@@ -18,11 +18,9 @@ from (see *Install* there).
 # %%
 # What the first call does
 # ------------------------
-# It traces ``opt.step()`` into a graph, generates code for the graph, and has that code compiled: Triton kernels on a
-# GPU, C++ on a CPU. Each parameter brings its own operations into the graph, so we expect a cost for each *tensor*. How
-# many numbers are in a tensor is one number in the generated code.
-#
-# We go up to 64 tensors on a GPU and to 8 on a CPU, where a C++ compiler does most of the work.
+# It traces ``opt.step()`` into a graph, generates code for it, and has that compiled: Triton kernels on a GPU, C++ on a
+# CPU. Each parameter brings its own operations into the graph, so we expect a cost for each *tensor*; how many numbers
+# are in a tensor is one number in the code. We go up to 64 tensors on a GPU and to 8 on a CPU, where C++ takes longer.
 import os
 
 import torch
@@ -31,11 +29,9 @@ import optimbench as ob
 
 device, reason = ob.pick_device()
 print(f"Running on {device.type}: {reason}.")
-# The automated tests of this page set OPTIMBENCH_QUICK to run it on one tensor.
-quick = "OPTIMBENCH_QUICK" in os.environ
+quick = "OPTIMBENCH_QUICK" in os.environ  # The tests of this page take one tensor.
 counts = (1, 4, 16, 64) if device.type == "cuda" else (1, 2, 4, 8)
-if quick:
-    counts = (1,)
+counts, n_tensors, wide = ((1,), 1, 64) if quick else (counts, 4, 1024)
 
 
 def make_adam(n_tensors, width=64):
@@ -59,7 +55,6 @@ for _ in range(5):
     eager.step()
 wanted, got = (each.param_groups[0]["params"] for each in (eager, opt))
 torch.testing.assert_close(got, wanted)
-print("after five steps the parameters are the same")
 
 # %%
 # More and more tensors, cold and warm
@@ -67,24 +62,21 @@ print("after five steps the parameters are the same")
 # Compiled code is kept on disk. ``fresh_cache`` gives us an empty cache for a while. We time the first call, then make
 # the process forget what it compiled (:func:`torch.compiler.reset`) and time the first call again: now tracing is done
 # once more, but the code comes from the disk. PyTorch counts its cache hits, so we need not guess.
-import time
-
 from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
+from torch.utils.benchmark import timer  # Waits for the GPU.
 
 
 def timed_s(step):
-    start = time.perf_counter()
+    start = timer()
     step()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return timer() - start
 
 
 cache = counters["inductor"]
 rows = []
-for n_tensors in counts:
-    opt = make_adam(n_tensors)  # What compiled_step() updates from now on.
+for count in counts:
+    opt = make_adam(count)  # What compiled_step() updates from now on.
     with fresh_cache():
         torch.compiler.reset()
         hits_before = cache["fxgraph_cache_hit"]
@@ -94,7 +86,7 @@ for n_tensors in counts:
         torch.compiler.reset()
         warm_s = timed_s(compiled_step)
     hits = cache["fxgraph_cache_hit"] - hits_before
-    rows.append((n_tensors, cold_s, warm_s, hits, later_s))
+    rows.append((count, cold_s, warm_s, hits, later_s))
 
 first_calls = ob.Table(
     name="The first call, by number of tensors",
@@ -104,7 +96,6 @@ first_calls = ob.Table(
 first_calls
 
 # %%
-# The same as a picture.
 import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
@@ -114,9 +105,8 @@ axes.set_xscale("log", base=2)
 axes.set_xticks(counts, counts)
 axes.set(xlabel="tensors", ylabel="seconds", ylim=0)
 _, cold_s, warm_s, *_ = rows[-1]
-axes.set_title(
-    f"First call with {counts[-1]} tensors: {cold_s:.1f} s, {warm_s:.1f} s from the cache"
-)
+finding = f"{cold_s:.1f} s, {warm_s:.1f} s from the cache"
+axes.set_title(f"First call with {counts[-1]} tensors: {finding}")
 axes.legend()
 plt.show()
 
@@ -130,20 +120,14 @@ import subprocess
 import sys
 
 PROGRAM = """
-import sys, time, torch
-parameters = [torch.nn.Parameter(torch.rand(64, 64, device=sys.argv[2]))
-              for _ in range(int(sys.argv[1]))]
-for parameter in parameters:
-    parameter.grad = torch.rand_like(parameter)
-opt = torch.optim.Adam(parameters, lr=0.01)
-step = torch.compile(lambda: opt.step())
-start = time.perf_counter()
+import sys, torch, optimbench as ob
+from torch.utils.benchmark import timer
+shapes = [(64, 64)] * int(sys.argv[1])
+opt = torch.optim.Adam(ob.make_parameters(shapes, device=sys.argv[2]), lr=0.01)
+step, start = torch.compile(opt.step), timer()
 step()
-if sys.argv[2].startswith("cuda"):
-    torch.cuda.synchronize()
-print(time.perf_counter() - start)
+print(timer() - start)
 """
-n_tensors = 1 if quick else 4
 
 
 def first_call_in_a_new_process_s():
@@ -152,7 +136,6 @@ def first_call_in_a_new_process_s():
     return float(done.stdout.split()[-1])
 
 
-# The tests do without the empty cache: filling one takes a while.
 with contextlib.nullcontext() if quick else fresh_cache():
     restart_s = [first_call_in_a_new_process_s() for _ in range(2)]
 
@@ -161,14 +144,11 @@ with contextlib.nullcontext() if quick else fresh_cache():
 # ----------------------
 # Every later step has to save some time, or no number of steps is enough. Now the tensors are large, 1024 by 1024: only
 # with real work is there something to save. The comparison starts from an empty cache.
-wide = 64 if quick else 1024
 opt, eager = make_adam(n_tensors, wide), make_adam(n_tensors, wide)
 torch.compiler.reset()
-steps = {"eager": eager.step, "compiled": compiled_step}
+steps, run_s = {"eager": eager.step, "compiled": compiled_step}, 0.2 if quick else 1.0
 with fresh_cache():
-    comparison = ob.compare(
-        steps, baseline="eager", min_run_time_s=0.2 if quick else 1.0
-    )
+    comparison = ob.compare(steps, baseline="eager", min_run_time_s=run_s)
 print(comparison.conclusion("compiled"))
 comparison
 
@@ -190,8 +170,6 @@ break_even = ob.Table(
         for where, cost_s in costs_s.items()
     ),
 )
-small_s = next(cold_s for n, cold_s, *_ in rows if n == n_tensors)
-print(f"at width 64 that first call took {small_s:.1f} s")
 break_even
 
 # %%

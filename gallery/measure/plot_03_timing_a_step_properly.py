@@ -7,8 +7,7 @@ The same optimizer steps timed carelessly and timed properly, each careless numb
 **You will see**
 
 * what :class:`torch.utils.benchmark.Timer` does for you, and what it leaves to you;
-* eight ways to a number that misleads, and by how much each one does so on this machine;
-* what a comparison says of a step and itself.
+* eight ways to a number that misleads, and by how much each one does so on this machine.
 
 **Requirements:** PyTorch 2.11 or newer and a C++ compiler. ``optimbench`` is a wheel served by the site this page comes
 from (see *Install* there).
@@ -25,11 +24,9 @@ import optimbench as ob
 
 device, reason = ob.pick_device()
 print(f"Running on {device.type}: {reason}.")
-# The automated tests of this page set OPTIMBENCH_QUICK to run it on a tiny model.
-quick = "OPTIMBENCH_QUICK" in os.environ
+quick = "OPTIMBENCH_QUICK" in os.environ  # The tests of this page take two tiny ones.
 layers, width = (10, 2048) if device.type == "cuda" else (2, 1024)
-if quick:
-    layers, width = 2, 64
+layers, width = (2, 64) if quick else (layers, width)
 
 
 def make_adam(width=width, lr=0.01, **options):
@@ -65,12 +62,11 @@ later_s = mean_of_ten_s(compiled_step)
 pairs = [("no warm-up", "ms a compiled call", first_s * 1e3, later_s * 1e3)]
 
 # %%
-# Before we time anything else: do the other two steps of this page give the same parameters after twenty steps?
+# Before we time anything else: the other two steps of this page give the same parameters after twenty steps.
 for other in (eager, tensor_lr):
     mean_of_ten_s(other.step), mean_of_ten_s(other.step)
     wanted, got = (each.param_groups[0]["params"] for each in (opt, other))
     torch.testing.assert_close(got, wanted)
-print("eager, eager with a tensor lr and compiled: the same parameters")
 
 # %%
 # 2. No synchronisation
@@ -89,8 +85,9 @@ else:
 # ---------------------------------------
 # :class:`torch.utils.benchmark.Timer` waits for the device at both ends of a block of calls, and makes two calls or
 # more before it starts its clock. How many blocks there are it leaves to you. ``timeit`` times one, and one block has
-# no spread: its interquartile range (IQR) is zero whatever happened meanwhile. ``blocked_autorange`` stops after a
-# fifth of a second; where it chose a large block, that can be one too.
+# no spread: its interquartile range (IQR) is zero whatever happened. ``blocked_autorange`` stops after a fifth of a
+# second; where it chose a large block, that can be one too. Both compute on one CPU thread unless told otherwise. And
+# something always interrupts. We do it ourselves: one call sleeps. The mean of ten blocks carries that, the median not.
 import itertools
 import statistics
 
@@ -99,10 +96,6 @@ from torch.utils import benchmark
 
 auto = benchmark.Timer("step()", globals={"step": eager.step}).blocked_autorange()
 print(f"{len(auto.times)} blocks of {auto.number_per_run}, {auto.num_threads} thread")
-
-# %%
-# It computes on one CPU thread unless told otherwise. And something always interrupts. We do it ourselves: one call
-# sleeps. The mean of ten blocks carries that, the median does not.
 threads = torch.get_num_threads()
 
 
@@ -155,8 +148,7 @@ comparison = ob.compare(steps, baseline="eager", min_run_time_s=0.1 if quick els
 comparison
 
 # %%
-# "No clear difference" is right for the same step. The interval holds 99 % of the bootstrap, so about one such
-# comparison in a hundred says something else.
+# "No clear difference" is right for the same step; by chance about one such comparison in a hundred says otherwise.
 print(comparison.conclusion("eager again"))
 compiled_s = comparison.row("compiled").median_s
 names = ("eager, tensor lr", "eager")
@@ -176,9 +168,6 @@ _cold = ob.measure(step, name="cold", min_run_time_s=0.3, cold_cache=True)
 warm_s = _warm.kernel_time_s or _warm.median_s
 pairs.append(("a warm cache", "ms a fused call", warm_s * 1e3, _cold.median_s * 1e3))
 
-# %%
-# All of them
-# -----------
 wrong_numbers = ob.Table(
     name="The same question, asked carelessly and carefully",
     columns=("pitfall", "number", "careless", "careful"),
@@ -189,6 +178,5 @@ wrong_numbers
 # %%
 # What this does not show
 # -----------------------
-# * Which step is the fastest: this was one model only.
 # * Whether the time goes into Python or into kernels: that is the next page.
 # * How numbers vary from day to day: a result belongs to its machine and its date.

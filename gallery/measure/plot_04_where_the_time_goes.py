@@ -15,8 +15,6 @@ kernels. ``optimbench`` is a wheel served by the site this page comes from (see 
 """
 
 # %%
-# Two steps, the same result
-# --------------------------
 # On a GPU ten square tensors of width 1024. On a CPU four of width 256, small enough for what lies between two
 # operators to be seen.
 import os
@@ -27,11 +25,9 @@ import optimbench as ob
 
 device, reason = ob.pick_device()
 print(f"Running on {device.type}: {reason}.")
-# The automated tests of this page set OPTIMBENCH_QUICK to run it on a tiny model.
-quick = "OPTIMBENCH_QUICK" in os.environ
+quick = "OPTIMBENCH_QUICK" in os.environ  # The tests of this page take two tiny ones.
 layers, width = (10, 1024) if device.type == "cuda" else (4, 256)
-if quick:
-    layers, width = 2, 32
+layers, width = (2, 32) if quick else (layers, width)
 kind = "kernels" if device.type == "cuda" else "CPU operators"
 
 
@@ -79,7 +75,6 @@ with inductor_config.patch(settings):
 
 params, compiled_params = (o.param_groups[0]["params"] for o in (eager, opt))
 torch.testing.assert_close(compiled_params, params)
-print("after four steps the parameters are the same")
 assert len(compiled_bytes) == 1, "the step is not one graph"
 assert compiled_bytes[0] >= ob.bytes_per_step(opt), "not everything is counted"
 
@@ -120,8 +115,6 @@ work = {name: last_five_steps(events, is_work) for name, events in traces.items(
 assert all(work.values()), f"the profiler saw no {kind}"
 
 # %%
-# By name
-# -------
 # The names of CUDA kernels are long. We cut what all of them have in common.
 import collections
 import re
@@ -157,13 +150,7 @@ for spans, moved in zip(work.values(), (eager_bytes, *compiled_bytes), strict=Tr
 assert compiled_work < eager_work, f"compiling left as many {kind}"
 assert compiled_moved < eager_moved, "compiling left as many bytes"
 
-labels = (
-    f"{kind} a step",
-    "bytes a parameter",
-    "work, µs",
-    "gaps, µs",
-    "share of gaps",
-)
+labels = f"{kind} a step", "bytes a parameter", "work, µs", "gaps, µs", "share of gaps"
 before_and_after = ob.Table(
     name="One step in the trace, before and after compiling",
     columns=("", *work),
@@ -172,23 +159,17 @@ before_and_after = ob.Table(
 before_and_after
 
 # %%
-# The last step of each trace as a picture. On a GPU the upper line shows when the host launched each kernel.
+# The last step of each trace.
 import matplotlib.pyplot as plt
 
-figure, axes = plt.subplots(2, sharex=True, figsize=(7, 3.5), layout="constrained")
-for ax, (name, events), found in zip(axes, traces.items(), summary, strict=True):
-    lines = {kind: work[name]}
-    launches = last_five_steps(events, lambda event: "LaunchKernel" in event.name)
-    if launches:
-        lines["launches"] = launches
-    one_step = [spans[-len(spans) // 5 :] for spans in lines.values()]
-    begin = min(spans[0][0] for spans in one_step)
-    for height, spans in enumerate(one_step):
-        bars = [(start - begin, end - start) for start, end, _ in spans]
-        ax.broken_barh(bars, (height - 0.35, 0.7), color=f"C{height}", edgecolor="none")
-    ax.set_yticks(range(len(lines)), lines)
+figure, axes = plt.subplots(2, sharex=True, figsize=(7, 2.5), layout="constrained")
+for ax, (name, spans), found in zip(axes, work.items(), summary, strict=True):
+    one_step = spans[-len(spans) // 5 :]
+    bars = [(start - one_step[0][0], end - start) for start, end, _ in one_step]
+    ax.broken_barh(bars, (0, 1), edgecolor="none")
+    ax.set_yticks([])
     ax.set_title(f"{name}: {found[0]:.0f} {kind}, gaps for {found[-1]:.0%} of the time")
-axes[-1].set_xlabel("µs since the first event of the step")
+axes[-1].set_xlabel("µs since the step's first")
 plt.show()
 
 # %%
@@ -196,7 +177,5 @@ plt.show()
 # -----------------------
 # * How near the kernels come to what the memory can do: "bytes a parameter" is what eager operators and the compiled
 #   graph ask for, not what was measured. The next page measures.
-# * What compiling gains: the profiler makes gaps longer, since it writes down every launch. The other pages time steps
-#   without it.
+# * What compiling gains: the profiler makes gaps longer, since it writes down every launch. Other pages do without it.
 # * A step after a real backward pass. There the host can be ahead of the device, and gaps close.
-# * Which Python function the host spends its time in: ``with_stack=True`` adds that.

@@ -38,8 +38,7 @@ OPTIMIZERS = {
 del OPTIMIZERS["Optimizer"]
 OPTIMIZERS["SGD momentum"] = ("SGD", {"momentum": 0.9})
 OPTIMIZERS["AdamW amsgrad"] = ("AdamW", {"amsgrad": True})
-# The automated tests of this page set OPTIMBENCH_QUICK to run a few of them.
-quick = "OPTIMBENCH_QUICK" in os.environ
+quick = "OPTIMBENCH_QUICK" in os.environ  # The tests of this page take a few of them.
 names = ("LBFGS", "SGD", "SparseAdam") if quick else sorted(OPTIMIZERS, key=str.lower)
 print(f"{len(names)} rows: {', '.join(names)}")
 
@@ -114,31 +113,25 @@ found = ob.run_all_isolated(
 # -----------
 # Before a way is timed, its process takes ten steps with it and with the for-loop, from the same start, with gradients
 # and a learning rate that change, and compares parameters and state: no time without the same result. *Eager* is the
-# optimizer's own ``step``, with its settings as they are. Where a cell is empty, the last column says why, in a word;
-# the reasons are below the table.
+# optimizer's own ``step``, with its settings as they are. Where a cell is empty, the last column says why, in a word.
+# The reasons are below the table, once where several share one, and so are the times that nobody should rely on.
 ways = ["eager", *recipes]
-timed, missing, rows, remarks = {}, {}, [], {}
+timed, rows, remarks = {}, [], {}
 for name in names:
-    row_of = {row.name: row for row in getattr(found[name], "rows", ())}
-    timed[name] = row_of
-    missing[name] = getattr(found[name], "not_measured", (found[name],))
+    timed[name] = row_of = {row.name: row for row in getattr(found[name], "rows", ())}
+    missing = getattr(found[name], "not_measured", (found[name],))
     best = min(row_of, key=lambda way: row_of[way].median_s, default=None)
     gain = found[name].speedup(best).wall.verdict if best in recipes else None
     times_us = [row_of[w].median_s * 1e6 if w in row_of else None for w in ways]
     kernels = [row_of[w].kernel_count if w in row_of else None for w in counted]
-    outcomes = "; ".join(dict.fromkeys(m.outcome for m in missing[name]))
+    outcomes = "; ".join(dict.fromkeys(m.outcome for m in missing))
     cells = (*times_us, *kernels, best, gain, outcomes or None)
     rows.append((name, least_bytes.get(name), *cells))
-
-# %%
-# A reason that several share is told once, and so are the times that nobody should rely on.
-for name in names:
     kind, _ = OPTIMIZERS[name]
-    for m in missing[name]:
+    for m in missing:
         reason = m.reason.replace(f"{kind}.step", "its step").replace(kind, "it")
         remarks.setdefault(f"{m.name}: {m.outcome}, {reason}", []).append(name)
-    noisy = [w for w, row in timed[name].items() if row.iqr_s > 0.1 * row.median_s]
-    for way in noisy:
+    for way in (w for w, row in row_of.items() if row.iqr_s > 0.1 * row.median_s):
         remarks.setdefault(f"{way}: noisy, IQR above a tenth", []).append(name)
 
 titles = [*(f"{w}, µs" for w in ways), *(f"kernels, {w}" for w in counted)]
