@@ -10,7 +10,7 @@ from pathlib import Path
 from site_checks import Fault, Site
 from site_checks.browser import check_in_browser
 from site_checks.downloads import bad_archives, failing_downloads, some_pages, tutorial_pages
-from site_checks.keyboard import check_keyboard
+from site_checks.keyboard import check_keyboard, tabbed_pages
 from site_checks.lighthouse import low_scores
 from site_checks.links import broken_links, foreign_addresses
 from site_checks.tools import installed_packages
@@ -44,8 +44,10 @@ def main(arguments: list[str] | None = None) -> int:
         return invalid_html(site, installed_packages(tools, everything=options.lighthouse))
 
     def keyboard() -> list[Fault]:
-        first, other = tutorials[0], tutorials[-1]
-        return check_keyboard(site, first, other, "pick_device", "api/generated/optimbench.pick_device.html")
+        tabbed = tabbed_pages(site)
+        if len(tabbed) < 2:
+            return [Fault("keyboard", "tutorials", "no two pages offer the same machine's results in tabs")]
+        return check_keyboard(site, tabbed[0], tabbed[-1], "pick_device", "api/generated/optimbench.pick_device.html")
 
     checks: list[tuple[str, Callable[[], list[Fault]]]] = [
         (f"links of {len(site.pages)} pages", lambda: broken_links(site)),

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -53,18 +53,30 @@ _UNFOLD = """() => {
   style.textContent = ".sd-tab-content { display: block !important; } * { transition: none !important; }";
   document.head.append(style);
 }"""
-# Most of the time goes into the contrast of words in code and of cells in results, whose colours their class decides:
-# one of each is looked at.
-_MARK_REPEATED = """() => {
-  const seen = new Set();
-  for (const word of document.querySelectorAll(".highlight span[class], .ob-result td, .ob-result th")) {
-    const block = word.closest("[class*=highlight-], .ob-result") ?? word.parentElement;
-    const look = [block.className, word.closest("a")?.className, word.tagName, word.className].join("/");
-    if (seen.has(look)) word.dataset.repeated = "";
-    seen.add(look);
+# Most of the time would go into contrast. Of the texts that are seen in the same colours, size and weight, above the
+# same backgrounds, one is looked at.
+_MARK_LOOKS = """() => {
+  const [behind, looks] = [new Map([[null, ""]]), new Set()];
+  for (const e of document.querySelectorAll("*")) {
+    const s = getComputedStyle(e);
+    const own = [s.backgroundColor, s.backgroundImage, s.opacity].join();
+    const placed = s.position === "static" || s.position === "relative" ? "" : behind.size;
+    behind.set(e, behind.get(e.parentElement) + (own === "rgba(0, 0, 0, 0),none,1" ? "" : own + "/") + placed);
+    delete e.dataset.look;
+    const hasText = [...e.childNodes].some(node => node.nodeType === Node.TEXT_NODE && node.data.trim());
+    if (!hasText && !e.matches("input, select, textarea") || !e.checkVisibility({visibilityProperty: true})) continue;
+    const box = e.getBoundingClientRect();
+    if (box.width <= 1 || box.height <= 1 || box.right <= 0) continue;
+    const around = e.parentElement ? getComputedStyle(e.parentElement).color : "";
+    const look = [behind.get(e), s.color, s.fontSize, s.fontWeight, s.textShadow, s.textDecorationLine, around,
+                  !e.closest("a"), !e.closest("p, li, td"), e.matches("input, select, textarea")].join("//");
+    if (!looks.has(look)) e.dataset.look = "";
+    looks.add(look);
   }
+  axe.configure({rules: [
+    {id: "color-contrast", selector: "[data-look]"}, {id: "link-in-text-block", selector: "a[href]"}]});
 }"""
-_AXE = """options => axe.run({exclude: options.exclude}, {resultTypes: ["violations"], ...options}).then(
+_AXE = """options => axe.run(document, {resultTypes: ["violations"], ...options}).then(
   result => result.violations.map(v => [
     v.id, v.nodes.length, v.nodes[0].target.join(" "), v.nodes[0].failureSummary.replace(/\\s+/g, " ")]))"""
 
@@ -179,20 +191,23 @@ async def _check_width(page: Page, width: int, fault: Report) -> None:
 
 async def _check_accessibility(page: Page, width: int, fault: Report) -> None:
     await page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
-    await page.evaluate(_MARK_REPEATED)
-    colours: dict[str, object] = {"runOnly": COLOUR_RULES, "exclude": [["[data-repeated]"]]}
-    rest: dict[str, object] = {"rules": {rule: {"enabled": False} for rule in COLOUR_RULES}, "exclude": []}
-    runs: list[tuple[Literal["light", "dark"], dict[str, object]]]
-    runs = [("light", rest), ("light", colours), ("dark", colours)]
-    for scheme, options in runs:
+    rest = {"rules": {rule: {"enabled": False} for rule in COLOUR_RULES}}
+    await _run_axe(page, rest, f"at {width} px", fault)
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for scheme in schemes:
         await page.emulate_media(color_scheme=scheme)
-        for rule, count, where, said in await page.evaluate(_AXE, options):
-            fault("accessibility", f"{rule} at {width} px, {scheme}: {count} times, first {where}: {said}")
+        await page.evaluate(_MARK_LOOKS)
+        await _run_axe(page, {"runOnly": list(COLOUR_RULES)}, f"at {width} px, {scheme}", fault)
+
+
+async def _run_axe(page: Page, options: Mapping[str, object], where: str, fault: Report) -> None:
+    for rule, count, first, said in await page.evaluate(_AXE, options):
+        fault("accessibility", f"{rule} {where}: {count} times, first {first}: {said}")
 
 
 async def _picture(page: Page, folder: Path, name: str, scheme: str) -> None:
-    path = folder / f"{name.removesuffix('.html').replace('/', '.')}.{scheme}.png"
-    await page.screenshot(path=path, full_page=True)
+    path = folder / f"{name.removesuffix('.html').replace('/', '.')}.{scheme}.jpg"
+    await page.screenshot(path=path, full_page=True, type="jpeg", quality=60)
 
 
 def _weight_bytes(site: Site, name: str, urls: Sequence[str]) -> int:

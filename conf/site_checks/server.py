@@ -3,9 +3,10 @@
 import functools
 import gzip
 import http.server
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from email.message import Message
 from http import HTTPStatus
 from pathlib import Path
@@ -45,9 +46,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        # The browser may leave before it has everything.
-        with suppress(ConnectionError):
-            self.wfile.write(body)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it.
         pass
@@ -66,6 +65,13 @@ _TYPES = {
 }
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        # A browser that is closed leaves before it has everything.
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 @contextmanager
 def served(root: Path) -> Iterator[str]:
     """Serve a folder while the block runs.
@@ -74,7 +80,7 @@ def served(root: Path) -> Iterator[str]:
         The address, with a closing slash.
     """
     handler = type("Handler", (_Handler,), {"root": root.resolve()})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with _Server(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
