@@ -91,5 +91,5 @@ def test_its_code_gives_a_table() -> None:
     exec("\n".join(lines), variables)
     shown = eval(last, variables)
     assert isinstance(shown, Comparison)
-    assert [row.name for row in shown.rows] == ["yours", "compiled"]
+    assert [row.name for row in shown.rows] == ["yours", "fast"]
     assert "<table" in shown._repr_html_()
