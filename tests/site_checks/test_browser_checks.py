@@ -40,7 +40,7 @@ def test_good_page_has_no_fault_and_leaves_its_pictures(tmp_path: Path) -> None:
 def test_image_without_a_text_is_found_at_every_width(tmp_path: Path) -> None:
     said = found_in(make_site(tmp_path, "<img src='data:,'>"))["accessibility"]
     assert [text.split(":")[0] for text in said if text.startswith("image-alt")] == [
-        f"image-alt at {width} px" for width in (1280, 360, 768)
+        f"image-alt at {width} px" for width in (1366, 360, 768)
     ]
 
 
@@ -55,7 +55,7 @@ def test_image_without_a_text_is_found_at_every_width(tmp_path: Path) -> None:
 def test_low_contrast_of_one_theme_or_width_is_found(tmp_path: Path, style: str, where: str) -> None:
     said = found_in(make_site(tmp_path, "<p>Text.</p>", f"<style>{style}</style>"))["accessibility"]
     assert any(text.startswith(f"color-contrast {where}") for text in said), said
-    assert not any("1280 px" in text for text in said if "768" in where)
+    assert not any("1366 px" in text for text in said if "768" in where)
 
 
 @pytest.mark.parametrize(
