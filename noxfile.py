@@ -69,7 +69,7 @@ def docs(session: nox.Session) -> None:
 def site(session: nox.Session) -> None:
     """Check the built site in a browser, and that its downloads run; `-- --help` lists the options."""
     install_only(session, *nox.project.dependency_groups(PYPROJECT, "site"))
-    session.run("python", "-m", "pytest", "tests/site_checks")
+    session.run("python", "-m", "pytest", "-n", "2", "tests/site_checks")
     session.run("python", "conf/check_site.py", *session.posargs)
 
 

@@ -5,11 +5,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from site_checks import Fault, Site
 from site_checks.browser import check_in_browser
-from site_checks.downloads import bad_archives, failing_downloads, some_pages, tutorial_pages
+from site_checks.downloads import bad_archives, failing_downloads, reader_environment, some_pages, tutorial_pages
 from site_checks.keyboard import check_keyboard, tabbed_pages
 from site_checks.lighthouse import low_scores
 from site_checks.links import broken_links, foreign_addresses
@@ -37,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     tutorials = tutorial_pages(site)
     n_scripts = len(list((REPOSITORY / "gallery").rglob("plot_*.py")))
     downloads = some_pages(tutorials, len(tutorials) if options.all_downloads else options.downloads)
+    constraints = REPOSITORY / "constraints.txt"
     shutil.rmtree(screenshots, ignore_errors=True)
     screenshots.mkdir(parents=True)
 
@@ -59,14 +61,17 @@ def main(arguments: list[str] | None = None) -> int:
         ("pages in the browser", lambda: check_in_browser(site, screenshots=screenshots)),
         (
             f"downloads of {len(downloads)} pages run",
-            lambda: failing_downloads(site, downloads, BUILD / "reader", REPOSITORY / "constraints.txt"),
+            lambda: failing_downloads(site, downloads, reader.result(), constraints),
         ),
     ]
     if options.lighthouse:
         measured = ["index.html", *some_pages(tutorials, 2)]
         reports = BUILD / "lighthouse"
         checks.append(("Lighthouse", lambda: low_scores(site, measured, tools / "node_modules", reports)))
-    n_faults = sum(_report(name, check) for name, check in checks)
+    # Its installation waits for the network and the disk, and can do so beside the first checks.
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(reader_environment, site, BUILD / "reader", constraints)
+        n_faults = sum(_report(name, check) for name, check in checks)
     print(f"{n_faults} faults in {len(site.pages)} pages" if n_faults else f"No fault in {len(site.pages)} pages")
     return 1 if n_faults else 0
 

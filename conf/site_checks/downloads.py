@@ -67,22 +67,33 @@ def bad_archives(site: Site) -> list[Fault]:
     return found
 
 
-def failing_downloads(site: Site, pages: Sequence[str], folder: Path, constraints: Path) -> list[Fault]:
-    """Run the script and the notebook of each page as a reader does.
+def reader_environment(site: Site, folder: Path, constraints: Path) -> Path:
+    """Make the environment of a reader: the site's wheel, torch and matplotlib.
 
     Args:
         site: The built site.
-        pages: Those whose downloads are run.
-        folder: Where a fresh environment is made; one that is there is replaced.
+        folder: Where to; an environment that is there is replaced.
         constraints: Versions, for pip.
 
+    Returns:
+        Its Python.
+
     Raises:
-        ToolError: The environment could not be made.
+        ToolError: Something could not be installed.
     """
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
     python = folder / "bin" / "python"
     [wheel] = (site.root / "wheels").glob("*.whl")
     _install(python, constraints, wheel, "torch", "matplotlib")
+    return python
+
+
+def failing_downloads(site: Site, pages: Sequence[str], python: Path, constraints: Path) -> list[Fault]:
+    """Run the script and the notebook of each page as a reader does.
+
+    Raises:
+        ToolError: What notebooks need could not be installed.
+    """
     found = failing_scripts(site, pages, python)
     # Only now: a script must not find what a notebook needs.
     _install(python, constraints, "nbclient", "ipykernel")
