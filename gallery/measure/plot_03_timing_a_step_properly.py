@@ -14,8 +14,7 @@ from (see *Install* there).
 """
 
 # %%
-# On a GPU we update ten square tensors of width 2048, so that its kernels take longer than Python needs to launch them;
-# on a CPU two of width 1024.
+# On a GPU ten square tensors, so wide that kernels take longer than Python needs to launch them; on a CPU two.
 import os
 
 import torch
@@ -38,7 +37,7 @@ def make_adam(width=width, lr=0.01, **options):
 # 1. No warm-up
 # -------------
 # A clock, ten calls, a division: the obvious way. But the first call of a compiled step runs the compiler, here with
-# an empty compile cache, and the first call of any step makes its state.
+# an empty cache, and the first call of any step makes its state.
 import time
 
 from torch._inductor.utils import fresh_cache
@@ -125,8 +124,8 @@ pairs += [
 # %%
 # 6. One after the other
 # ----------------------
-# Machines slow down when they get warm. We cannot order that, so this step does it: after fifty calls it does its work
-# twice. We time it against itself: ten blocks and then ten, and once more with the blocks taken in turn.
+# Machines slow down when they get warm. This step does it to order: after fifty calls it does its work twice. We time
+# it against itself: ten blocks and then ten, and once more with the blocks taken in turn.
 twice = [disturbed(lambda call: call >= 50 and eager.step()) for _ in range(2)]
 first, then = ([block_of(twice[0]).mean for _ in range(10)] for _ in range(2))
 in_turn = [block_of(twice[1]).mean / block_of(twice[1]).mean for _ in range(10)]
@@ -137,8 +136,7 @@ pairs.append(("one after the other", "a step / itself", *ratios))
 # 7. Another baseline than you think
 # ----------------------------------
 # A compiled step wants a tensor as its learning rate. Give the eager one the same, and Adam drops without a word to its
-# loop over single tensors. That is a CPU's default anyway; on a GPU it is not, and the number of kernels shows it. The
-# comparison warns of it below its table.
+# loop over single tensors. That is a CPU's default anyway; on a GPU the number of kernels shows it.
 #
 # :func:`optimbench.compare` does what all of this asks for: warm-up, waiting, all threads, many blocks, in turn and in
 # random order, medians, an interval. One step is in it twice, to see what it says of a step and itself.

@@ -15,8 +15,7 @@ kernels. ``optimbench`` is a wheel served by the site this page comes from (see 
 """
 
 # %%
-# On a GPU ten square tensors of width 1024. On a CPU four of width 256, small enough for what lies between two
-# operators to be seen.
+# On a GPU ten square tensors; on a CPU four small ones, so that what lies between two operators can be seen.
 import os
 
 import torch
