@@ -124,12 +124,18 @@ def _without_role(found: re.Match[str]) -> str:
 
 
 def _renew(archive: Path) -> None:
-    """Write an archive again with the notebooks as they are now."""
+    """Write an archive again with the notebooks as they are now, unless it holds them already."""
+    with zipfile.ZipFile(archive) as old:
+        before = {entry: old.read(entry) for entry in old.infolist()}
+    now = {
+        entry: (archive.parent / entry.filename).read_bytes() if entry.filename.endswith(".ipynb") else data
+        for entry, data in before.items()
+    }
+    if list(now.values()) == list(before.values()):
+        return  # What did not change keeps its time here, too: a page is read again when its archive is newer.
     new = archive.with_suffix(".zip.new")
-    with zipfile.ZipFile(archive) as old, zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as renewed:
-        for entry in old.infolist():
-            is_notebook = entry.filename.endswith(".ipynb")
-            data = (archive.parent / entry.filename).read_bytes() if is_notebook else old.read(entry)
+    with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as renewed:
+        for entry, data in now.items():
             renewed.writestr(entry, data, zipfile.ZIP_DEFLATED)
     new.replace(archive)
 

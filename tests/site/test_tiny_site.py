@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from bs4 import Tag
-from site_builder import REPOSITORY, Site
+from site_builder import REPOSITORY, Site, run_sphinx
 
 import optimbench
 
@@ -40,6 +40,14 @@ def requests(page: Tag) -> list[str]:
 def test_build_succeeds_without_a_warning(tiny_site: Site) -> None:
     assert tiny_site.status == 0, tiny_site.log
     assert "WARNING" not in tiny_site.log
+
+
+def test_second_build_reads_and_executes_nothing(tiny_site: Site) -> None:
+    again = run_sphinx(tiny_site.html.parent)
+    assert again.status == 0, again.log
+    # sphinx-gallery puts the notebooks, now filled, into the archive of all of them once more.
+    assert set(re.findall(r"reading sources\.\.\. \[ *\d+%\] (\S+)", again.log)) <= {"tutorials/index"}
+    assert again.log.count(", unchanged") == 2
 
 
 def test_page_shows_output_log_and_running_time(tiny_site: Site) -> None:
