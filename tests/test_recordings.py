@@ -359,9 +359,10 @@ INERT = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_hostile_file_is_refused_soon_and_in_few_words(name: str) -> None:
-    start = time.monotonic()
-    message = refusal(REFUSED[name]())
-    assert time.monotonic() - start < 5
+    content = REFUSED[name]()
+    start = time.process_time()  # Of this process, whatever else the machine does.
+    message = refusal(content)
+    assert time.process_time() - start < 5
     assert 0 < len(message) <= 500
     assert message.isprintable(), message
 

@@ -23,8 +23,8 @@ COLOUR_RULES = ("color-contrast", "link-in-text-block")
 # Bytes of one page with its styles, scripts and fonts as they are sent; figures are not counted.
 WEIGHT_LIMIT_BYTES = 150_000
 WEIGHED = ("document", "stylesheet", "script", "font")
-# Chromium's sum for one page, called good up to here. Ours have 0.00003; where the machine is so busy that half a page is
-# drawn before the rest is read, 0.04 was seen.
+# Chromium's sum for one page, called good up to here. Ours have 0.00003; where the machine is so busy that half a page
+# is drawn before the rest is read, 0.04 was seen.
 SHIFT_LIMIT = 0.1
 # Pages looked at side by side.
 N_PARALLEL = 2

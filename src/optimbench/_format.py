@@ -51,12 +51,12 @@ def time_column(title: str, values_s: Sequence[float | None]) -> tuple[str, list
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Rows as aligned text."""
-    return tabulate(rows, headers, tablefmt="simple", disable_numparse=True, colalign=_alignment(headers, rows))
+    return tabulate(rows, headers, tablefmt="simple", disable_numparse=True, colalign=_alignment(rows))
 
 
 def html_table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
     """The same rows as an HTML table; every cell and the caption are escaped."""
-    table = tabulate(rows, headers, tablefmt="html", disable_numparse=True, colalign=_alignment(headers, rows))
+    table = tabulate(rows, headers, tablefmt="html", disable_numparse=True, colalign=_alignment(rows))
     named = f"<table>\n<caption>{html.escape(caption)}</caption>"
     # A header without words heads nothing.
     table = re.sub(r"<th[^>]*>\s*</th>", "<td></td>", str(table).replace("<table>", named, 1))
@@ -65,9 +65,14 @@ def html_table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: s
     return f'<div class="ob-scroll" tabindex="0" role="group" aria-label="{html.escape(caption)}">{table}</div>'
 
 
-def _alignment(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Numbers to the right, words to the left: a column is numbers if every cell starts like one or is empty."""
-    columns = zip(*rows, strict=True) if rows else ([] for _ in headers)
+def _alignment(rows: Sequence[Sequence[str]]) -> list[str] | None:
+    """Numbers to the right, words to the left: a column is numbers if every cell starts like one or is empty.
+
+    None without rows: tabulate 0.9 finds no columns then.
+    """
+    if not rows:
+        return None
+    columns = zip(*rows, strict=True)
     return ["right" if all(_looks_like_a_number(cell) for cell in cells) else "left" for cells in columns]
 
 
