@@ -18,8 +18,7 @@ served by the site this page comes from (see *Install* there).
 # %%
 # The schedulers
 # --------------
-# One small parameter and ten steps are enough: what is compiled how often does not depend on sizes, and the limit at
-# which the compiler gives up a function is below ten.
+# One small parameter is enough, and ten steps: the compiler gives up a function at a limit that is below ten.
 import copy
 import os
 from functools import partial
@@ -32,7 +31,8 @@ import optimbench as ob
 
 device, reason = ob.pick_device()
 print(f"Running on {device.type}: {reason}.")
-STEPS, LIMIT = 10, torch._dynamo.config.recompile_limit
+quick = "OPTIMBENCH_QUICK" in os.environ  # The tests take few steps and schedulers.
+STEPS, LIMIT = 4 if quick else 10, torch._dynamo.config.recompile_limit
 make_parameters = partial(ob.make_parameters, [(4, 4)], device=device)
 SCHEDULERS = {
     "LambdaLR": partial(lr_scheduler.LambdaLR, lr_lambda=lambda step: 0.9**step),
@@ -62,7 +62,7 @@ print(f"{len(SCHEDULERS)} schedulers tried; others in this release: {untried}")
 for name in ("CyclicLR", "OneCycleLR"):
     fixed = partial(SCHEDULERS[name], cycle_momentum=False)
     SCHEDULERS[f"{name}, cycle_momentum=False"] = fixed
-if "OPTIMBENCH_QUICK" in os.environ:  # The tests take the last four.
+if quick:
     SCHEDULERS = dict(list(SCHEDULERS.items())[-4:])
 
 # %%
