@@ -216,7 +216,7 @@ def test_other_versions_are_refused(version: object) -> None:
         (result_place("comparison", "speedups", 1, "wall", "high"), 99.0, "lies beyond all rounds"),
         (result_place("comparison", "speedups", 1, "wall", "low"), 0.001, "lies beyond all rounds"),
         (result_place("comparison", "baseline"), "nobody", "baseline 'nobody' is not among the rows"),
-        (result_place("comparison", "rows", 0, "iqr_s"), 1e-30, "rows[0].iqr_s: is 1e-30 s"),
+        (result_place("comparison", "rows", 0, "warm_up_s"), 1e-30, "rows[0].warm_up_s: is 1e-30 s"),
         (result_place("comparison", "rows", 0, "first_call_s"), 1e9, "rows[0].first_call_s: is 1000000000.0 s"),
         (result_place("comparison", "rows", 0, "num_threads"), 10**30, "num_threads: is too large an integer"),
         (result_place("lr_table", "cells", 0), [1], "cells[0] has 1 cells"),
@@ -261,6 +261,13 @@ def test_without_known_bytes_or_a_copy_there_is_no_floor() -> None:
 def test_a_bandwidth_that_no_memory_has_is_refused() -> None:
     with pytest.raises(RecordingError, match=r"copied: 1e\+15 bytes/s \(expected at most 1e\+14\)"):
         decode(encode(with_row(None, moved_bytes=10**12)))
+
+
+def test_a_spread_of_rounding_is_kept() -> None:
+    row = measurement("eager", (1e-9, 1e-9, 1.0000000000000005e-9, 1.0000000000000005e-9))
+    assert 0 < row.iqr_s < 1e-20
+    kept = decode(encode(recording(results={SCRIPT: {"row": row}, "plot_02_other": {}})))
+    assert kept.result(SCRIPT, "row") == row
 
 
 def test_speedups_need_times_of_the_same_rounds() -> None:
