@@ -313,10 +313,9 @@ def test_a_busy_cpu_is_flagged_with_its_share() -> None:
 def test_the_load_of_this_process_is_not_taken_for_that_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {"busy": 100.0, "own": 5.0, "now": 0.0}
     monkeypatch.setattr("optimbench._machine_load._busy_s", lambda: seconds["busy"])
-    monkeypatch.setattr("time.process_time", lambda: seconds["own"])
     monkeypatch.setattr("time.monotonic", lambda: seconds["now"])
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    meter = LoadMeter()
+    meter = LoadMeter(own_time=lambda: seconds["own"])
     seconds.update(busy=107.0, own=11.0, now=5.0)
     # Seven seconds of work on two processors in five, six of them ours: one of ten.
     assert meter.others_share() == pytest.approx(0.1)
