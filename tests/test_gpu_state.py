@@ -12,6 +12,7 @@ import jinja2
 import pynvml
 import pytest
 import torch
+from sphinx_gallery.scrapers import ImagePathIterator
 
 import record as record_script
 from optimbench import Table, collect_environment, load_recording
@@ -120,7 +121,12 @@ def test_it_is_in_the_recording_on_the_page_and_refused(
     script = tmp_path / "plot_01_shared.py"
     script.write_text("# A tutorial.\n")
     variables: dict[str, Any] = {"first": Table(name="First", columns=("a",), cells=((1,),))}
-    block_vars = {"src_file": str(script), "target_file": str(script), "example_globals": variables}
+    block_vars = {
+        "src_file": str(script),
+        "target_file": str(script),
+        "example_globals": variables,
+        "image_path_iterator": ImagePathIterator(str(tmp_path / "plot_01_shared_{0:03}.png")),
+    }
     gpu.throttled_by = pynvml.nvmlClocksThrottleReasonSwPowerCap
     scrape_results(None, block_vars, {})
     # By the next block the clocks have recovered, and someone else has come and is gone again with the third.
