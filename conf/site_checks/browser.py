@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 from site_checks import Fault, Site
 from site_checks.server import compressed, served
@@ -131,32 +131,33 @@ async def _check_pages(site: Site, pages: Sequence[str], screenshots: Path | Non
 
             async def look_at_pages() -> None:
                 context = await browser.new_context()
+                await context.add_init_script(_RECORD_SHIFTS)
+                # Once for all pages: sent with each, its half megabyte takes longer than its work.
+                await context.add_init_script((files("axe_playwright_python") / "axe.min.js").read_text())
+                # One tab for all pages: opening one costs the browser more than showing a page.
+                tab = await context.new_page()
                 while waiting:
-                    found.extend(await _check_page(context, site, address, waiting.pop(), screenshots))
+                    found.extend(await _check_page(tab, site, address, waiting.pop(), screenshots))
 
             await asyncio.gather(*[look_at_pages() for _ in range(N_PARALLEL)])
     return sorted(found)
 
 
-async def _check_page(
-    context: BrowserContext, site: Site, address: str, name: str, screenshots: Path | None
-) -> list[Fault]:
-    page = await context.new_page()
+async def _check_page(page: Page, site: Site, address: str, name: str, screenshots: Path | None) -> list[Fault]:
     found = dict[Fault, None]()
+    requests = set[tuple[str, str]]()
 
     def fault(check: str, said: str) -> None:
         found[Fault(check, name, said)] = None
 
-    requests: set[tuple[str, str]] = set()
-
-    def note_request(request: Request) -> None:
-        requests.add((request.resource_type, request.url))
-
-    page.on("request", note_request)
-    page.on("websocket", lambda socket: requests.add(("websocket", socket.url)))
-    page.on("console", lambda said: fault("console", said.text) if said.type in {"error", "warning"} else None)
-    page.on("pageerror", lambda error: fault("console", str(error)))
-    await page.add_init_script(_RECORD_SHIFTS)
+    listeners: dict[str, Callable[..., None]] = {
+        "request": lambda request: requests.add((request.resource_type, request.url)),
+        "websocket": lambda socket: requests.add(("websocket", socket.url)),
+        "console": lambda said: fault("console", said.text) if said.type in {"error", "warning"} else None,
+        "pageerror": lambda error: fault("console", str(error)),
+    }
+    for event, listener in listeners.items():
+        page.on(event, listener)  # type: ignore[call-overload]
     for width in WIDTHS:
         await page.set_viewport_size({"width": width, "height": HEIGHT})
         await page.emulate_media(color_scheme="light", reduced_motion="reduce")
@@ -173,8 +174,11 @@ async def _check_page(
         await _check_accessibility(page, width, fault)
         if screenshots and width == WIDTHS[0]:
             await _picture(page, screenshots, name, "dark")
-    await page.close()
-    for url in sorted({url for _, url in requests if not url.startswith((address, "data:", "blob:"))}):
+    # What the page still does belongs to it and not to the next.
+    await page.goto("about:blank")
+    for event, listener in listeners.items():
+        page.remove_listener(event, listener)
+    for url in sorted({url for _, url in requests if not url.startswith((address, "about:", "data:", "blob:"))}):
         fault("other host", f"asked for {url}")
     weight = _weight_bytes(site, name, [url for kind, url in requests if kind in WEIGHED and url.startswith(address)])
     if weight > WEIGHT_LIMIT_BYTES:
@@ -191,7 +195,6 @@ async def _check_width(page: Page, width: int, fault: Report) -> None:
 
 
 async def _check_accessibility(page: Page, width: int, fault: Report) -> None:
-    await page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
     # Lighthouse asks for targets that a finger can hit; axe does so only if told.
     rest = {"rules": {"target-size": {"enabled": True}} | {rule: {"enabled": False} for rule in COLOUR_RULES}}
     await _run_axe(page, rest, f"at {width} px", fault)
