@@ -170,6 +170,8 @@ async def _check_page(page: Page, site: Site, address: str, name: str, screensho
             await _picture(page, screenshots, name, "light")
         await _check_width(page, width, fault)
         await page.evaluate(_UNFOLD)
+        # The page itself looks at what has become visible, and does so in a later frame.
+        await page.evaluate(_SETTLE)
         await _check_width(page, width, fault)
         await _check_accessibility(page, width, fault)
         if screenshots and width == WIDTHS[0]:
