@@ -116,8 +116,10 @@ def adopted_state(state: Mapping[str, Any], group: Mapping[str, Any], tensor: to
 def _settings(recipe: Recipe, tensors: Sequence[torch.Tensor]) -> dict[str, bool | None]:
     on_cuda = bool(tensors) and all(tensor.is_cuda for tensor in tensors)
     if recipe.implementation == "compiled":
-        # None lets torch choose as it does for an eager step; capturable keeps the step count on the device.
-        return {"foreach": None, "fused": None, "capturable": on_cuda}
+        # None lets torch choose as it does for an eager step; capturable keeps the step count on the device. A single
+        # tensor needs no foreach, under which the update waits for a kernel that only counts steps; without it that
+        # kernel comes last, and with dependent launch its start is hidden.
+        return {"foreach": False if len(tensors) == 1 else None, "fused": None, "capturable": on_cuda}
     implementation = recipe.implementation
     return {
         "foreach": implementation == "foreach",
