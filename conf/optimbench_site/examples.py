@@ -171,6 +171,7 @@ def _apart(generate: Callable[[], Any]) -> Any:
 
     if torch.version.cuda is None:
         return generate()
+    _import_once()  # Else each would import the same.
     ended = call(lambda _: _collected(generate), limit_s(), lambda: None)
     if ended.problem:
         raise ExtensionError(f"{ended.problem}\n{ended.output}")
