@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 from site_builder import DATA, REPOSITORY, Site, build_site, clean_environment, run_sphinx, write_sources
 
 LIMIT_S = 8.0
@@ -181,3 +182,25 @@ def test_a_signal_ends_sphinx_and_the_page(tmp_path: Path, number: signal.Signal
     elif not gone(child):  # Nobody was left to end it.
         os.kill(child, signal.SIGKILL)
     assert not (tmp_path / "html" / "index.html").exists()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_gpu_memory_that_runs_out_costs_one_page_and_is_free_for_the_next(tmp_path: Path) -> None:
+    write_sources(tmp_path, DATA)
+    for path in (tmp_path / "gallery" / "start").glob("*.py"):
+        path.unlink()
+    # Two that hold so much at a time do not fit.
+    hold = (
+        "import torch\n\nsize = torch.cuda.mem_get_info()[1] * 3 // 4\n"
+        "held = torch.ones(size, dtype=torch.uint8, device='cuda')"
+    )
+    ask = f"{hold}\nprint('holding')\nmore = held.clone()"
+    for name, code in (("plot_01_holds", hold), ("plot_02_asks_for_more", ask), ("plot_03_holds", hold)):
+        write_page(tmp_path / "gallery", name, code)
+    site = run_sphinx(tmp_path)
+    assert site.status != 0
+    report = site.log.partition("1 of 3 tutorials failed, so no page is written")[2]
+    assert "start/plot_02_asks_for_more.py, lines 8 to 13, at line 13: torch.OutOfMemoryError: CUDA out of" in report
+    assert "| holding" in report
+    assert len(re.findall(r" of 3: start/plot_0[13]_holds, \d+\.\d s$", site.log, re.MULTILINE)) == 2
+    assert site.log.count(", FAILED") == 1
