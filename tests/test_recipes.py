@@ -407,6 +407,13 @@ def overlapping() -> Optimizer:
     return torch.optim.SGD([torch.nn.Parameter(memory[:4]), torch.nn.Parameter(memory[3:])])
 
 
+def channels_last_parameter() -> list[torch.nn.Parameter]:
+    """One whose gradient lies in memory in another order."""
+    (parameter,) = make_small(shapes=[(2, 3, 4, 5)])
+    parameter.data = parameter.data.to(memory_format=torch.channels_last)
+    return [parameter]
+
+
 class Subclass(torch.nn.Parameter):
     pass
 
@@ -436,6 +443,12 @@ class Subclass(torch.nn.Parameter):
             "flat_fused",
             "parameter 0 has gaps or overlaps in memory",
         ),
+        (lambda: torch.optim.SGD([torch.nn.Parameter(torch.ones(4, 4)[:, :2])]), "fused", "parameter 0 has gaps"),
+        (
+            lambda: torch.optim.Adam(channels_last_parameter()),
+            "fused",
+            "parameter 0 and its grad lie in memory in different orders",
+        ),
         (
             lambda: torch.optim.SGD(make_small(shapes=[()], dtype=torch.float64)),
             "compiled",
@@ -452,6 +465,19 @@ def test_why_not(make: Callable[[], Optimizer], recipe: str, reason: str) -> Non
     with pytest.raises(RecipeError) as caught:
         build_step(optimizer, recipe)
     assert str(caught.value) == f"recipe {recipe!r} cannot be used: {said}"
+
+
+def test_a_layout_that_fused_kernels_disregard_is_found_at_the_first_call() -> None:
+    (parameter,) = channels_last_parameter()
+    gradient, parameter.grad = parameter.grad, None
+    optimizer = torch.optim.Adam([parameter], lr=0.1)
+    step = build_step(optimizer, "fused")
+    parameter.grad = gradient
+    before = parameter.detach().clone()
+    with pytest.raises(RecipeError, match="parameter 0 and its grad lie in memory in different orders"):
+        step()
+    assert torch.equal(parameter, before)
+    optimizer.step()  # It is the user's again.
 
 
 def test_sparse_adam_takes_its_own_loop() -> None:
@@ -622,6 +648,11 @@ def test_sameness_reports_what_failed_and_goes_on() -> None:
 def test_muon_compiled_is_the_same() -> None:
     _, compiled = check_sameness(torch.optim.Muon(make_small(shapes=[(8, 4)])), backend="eager")
     assert (compiled.recipe, compiled.reason) == ("compiled", "")
+
+
+def test_gradients_in_another_order_of_memory_are_the_same_gradients() -> None:
+    for verdict in check_sameness(torch.optim.Adam(channels_last_parameter()), backend="eager"):
+        assert (verdict.recipe, verdict.reason) == (verdict.recipe, "")
 
 
 def test_sameness_needs_enough_steps() -> None:

@@ -155,8 +155,10 @@ def _compile_problem(optimizer: torch.optim.Optimizer) -> str | None:
 
 def _probe(optimizer: torch.optim.Optimizer, recipe: Recipe) -> str | None:
     """What torch says against an implementation for the data types and devices of the parameters."""
-    if recipe.implementation == "fused" and (problem := _sparse_problem(optimizer)):
-        return problem
+    if recipe.implementation == "fused":
+        problem = _sparse_problem(optimizer) or (None if recipe.is_flat else layout_problem(optimizer))
+        if problem is not None:
+            return problem
     tried = set()
     for index, group in enumerate(optimizer.param_groups):
         for parameter in group["params"]:
@@ -181,6 +183,32 @@ def _probe(optimizer: torch.optim.Optimizer, recipe: Recipe) -> str | None:
                 kind, said = type(optimizer).__name__, str(error).splitlines()[0]
                 return f"torch has no {recipe.implementation} {kind} for {parameter.dtype} here: {said}"
     return None
+
+
+def layout_problem(optimizer: torch.optim.Optimizer) -> str | None:
+    """Why torch's fused kernels would mix up elements: on a CPU they go through memory without regard to strides.
+
+    Seen in torch 2.13, without an error: a parameter with gaps is updated in its gaps, in another tensor's memory.
+    """
+    for index, parameter in enumerate(parameters_of(optimizer)):
+        if not is_dense(parameter):
+            return f"parameter {index} has gaps or overlaps in memory, which torch's fused kernels disregard"
+        for name, tensor in {"grad": parameter.grad, **optimizer.state.get(parameter, {})}.items():
+            if (
+                isinstance(tensor, torch.Tensor)
+                and tensor.layout == torch.strided
+                and tensor.shape == parameter.shape
+                and _order(tensor) != _order(parameter)
+            ):
+                return (
+                    f"parameter {index} and its {name} lie in memory in different orders, which torch's fused kernels"
+                    " disregard"
+                )
+    return None
+
+
+def _order(tensor: torch.Tensor) -> list[int]:
+    return [stride for stride, size in zip(tensor.stride(), tensor.size(), strict=True) if size > 1]
 
 
 def _tiny_state(

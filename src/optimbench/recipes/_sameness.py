@@ -160,7 +160,9 @@ def _change_gradients(optimizer: torch.optim.Optimizer, sizes: Sequence[float | 
     for index, (parameter, size) in enumerate(zip(parameters_of(optimizer), sizes, strict=True)):
         if size is not None and parameter.grad is not None:
             generator = torch.Generator(parameter.device).manual_seed(seed + 1_000_003 * index)
-            parameter.grad.normal_(generator=generator).mul_(size)
+            # Drawn apart: in place, the numbers would go in the order of memory, which flat buffers change.
+            drawn = torch.empty(parameter.shape, dtype=parameter.grad.dtype, device=parameter.device)
+            parameter.grad.copy_(drawn.normal_(generator=generator).mul_(size))
 
 
 def _change_learning_rates(optimizer: torch.optim.Optimizer) -> None:

@@ -129,7 +129,8 @@ class Step:
 
         Raises:
             StaleGradientError: A gradient moved or vanished, and the recipe reads it where it was.
-            RecipeError: A parameter moved, param groups were added, torch compiled nothing, or the step is closed.
+            RecipeError: A parameter moved, param groups were added, torch compiled nothing, memory does not fit the
+                recipe, or the step is closed.
             NoGradientError: No parameter has a gradient at the first call.
             CompilerNotFoundError: The step needs a C++ compiler and there is none.
         """

@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 
+from optimbench.errors import RecipeError
 from optimbench.recipes._copies import adopted_state, make_worker
 from optimbench.recipes._flat import FlatBuffer, lay_out
 from optimbench.recipes._gradients import GradientWatch, new_gradient
 from optimbench.recipes._graph import CapturedUpdate
 from optimbench.recipes._hyperparameters import Hyperparameters
 from optimbench.recipes._names import Recipe
+from optimbench.recipes._possible import layout_problem
 
 Backend = str | Callable[..., Any]
 
@@ -35,6 +37,8 @@ class Worker:
             NoGradientError: No parameter has a gradient.
             RecipeError: State or gradients do not fit the recipe.
         """
+        if recipe.implementation == "fused" and not recipe.is_flat and (problem := layout_problem(user)):
+            raise RecipeError(problem)  # Gradients may not have been there when the step was built.
         self._user = user
         self._recipe = recipe
         self._buffers: list[list[FlatBuffer]] | None = lay_out(user) if recipe.is_flat else None
