@@ -432,7 +432,7 @@ class Subclass(torch.nn.Parameter):
         (lambda: torch.optim.SGD(sparse_gradient()), "flat_fused", "a gradient is sparse"),
         (lambda: torch.optim.SGD(sparse_gradient()), "compiled", "a gradient is sparse"),
         (lambda: torch.optim.RMSprop(make_small()), "fused", "RMSprop has no fused implementation"),
-        (lambda: torch.optim.Adam(make_small(dtype=torch.complex64)), "fused", "torch has no fused Adam for"),
+        (lambda: torch.optim.Adam(make_small(dtype=torch.complex64)), "fused", "no fused implementation for"),
         (lambda: torch.optim.Adam(make_small()), "fused_cudagraph", "needs all parameters on a CUDA device"),
         (lambda: torch.optim.Adam(make_small(), differentiable=True), "foreach", "differentiable=True keeps"),
         (with_hook, "forloop", "this SGD has step hooks, which a recipe would not call"),

@@ -60,7 +60,7 @@ PREFIX = re.compile(
     r"[A-Z]\d{4} [\d:.]+ \d+ (?P<logged_by>\S+)\] "
     r"(?:\[(?P<compile>\d+/\w+)\] )?(?:\[__(?P<word>\w+)\] ?)?(?P<text>.*)"
 )
-FOLDERS = re.compile(r"(?<![\w.:/])/[^\s'\"]*?(?:-packages/|(?=[\w-]+\.py\b))")
+FOLDERS = re.compile(r"[\w.@/-]*-packages/|(?<![\w.:/])/[^\s'\"]*?(?=[\w-]+\.py\b)")
 Line = namedtuple("Line", "logged_by compile word text")
 
 

@@ -15,8 +15,8 @@ served by the site this page comes from (see *Install* there).
 
 # %%
 # A few small parameters, a few steps, and after each of them something that changes. The backend ``"aot_eager"``
-# compiles for the same values as Inductor, as the page on schedulers checks, and generates no code. ``foreach=True`` is
-# the default on a GPU and asked for here on any device.
+# compiles for the same values as Inductor, as :doc:`the page before <plot_11_every_scheduler>` checks, and generates no
+# code. ``foreach=True`` is the default on a GPU and asked for here on any device.
 import copy
 import functools
 import os

@@ -110,10 +110,7 @@ for number in range(1, 8):
     trace.append((number, used, eager_opt.param_groups[0]["lr"]))
     sched.step()
     eager_sched.step()
-for parameter, expected in zip(
-    opt.param_groups[0]["params"], eager_opt.param_groups[0]["params"], strict=True
-):
-    torch.testing.assert_close(parameter, expected)
+torch.testing.assert_close(*(o.param_groups[0]["params"] for o in (opt, eager_opt)))
 assert all(abs(used - eager) < 1e-8 for _, used, eager in trace)
 graph_lr = ob.Table(
     name="The learning rate that each step used",
@@ -130,6 +127,7 @@ graph_lr
 # and the parameters move all the same.
 if has_graphs:
     parameter = by_hand_opt.param_groups[0]["params"][0]
+    # Kept, so that nothing else is written where they are.
     old_gradients = [each.grad for each in by_hand_opt.param_groups[0]["params"]]
     by_hand_opt.zero_grad()
     for each in by_hand_opt.param_groups[0]["params"]:
@@ -141,9 +139,7 @@ if has_graphs:
     moved = (parameter - before).abs().max().item()
     print(f"with gradients of zero, a replay still moved the parameters by {moved:.3f}")
     assert moved > 0
-    del (
-        old_gradients
-    )  # Kept until here, so that nothing else was written where they are.
+    del old_gradients
 
 # %%
 # A step built by the package looks where the gradients are. In a graph it refuses; flat buffers without a graph can
@@ -160,11 +156,7 @@ except ob.StaleGradientError as error:
     print(f"StaleGradientError: {error}")
 else:
     eager_opt.step()
-    pairs = zip(
-        opt.param_groups[0]["params"], eager_opt.param_groups[0]["params"], strict=True
-    )
-    for parameter, expected in pairs:
-        torch.testing.assert_close(parameter, expected)
+    torch.testing.assert_close(*(o.param_groups[0]["params"] for o in (opt, eager_opt)))
     print("the step took the new gradients: the parameters are those of the eager step")
 assert (refusal is not None) == has_graphs
 

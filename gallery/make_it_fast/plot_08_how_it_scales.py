@@ -2,7 +2,7 @@ r"""
 How it scales, and where the winner changes
 ===========================================
 
-One step of Adam by six recipes, from a million parameters to a thousand million, and from one tensor to a thousand.
+One step of Adam by up to six recipes, while a model grows a thousandfold and while it is cut into more tensors.
 
 **You will see**
 
@@ -46,8 +46,8 @@ def make_optimizer(n_parameters, n_tensors):
 # %%
 # The recipes
 # -----------
-# The for-loop is the default on a CPU, foreach on a GPU. Unless the buffers are flat, compiling takes the longer the
-# more tensors there are (page 9), so ``compiled`` is taken for at most ten.
+# The for-loop is the default on a CPU, foreach on a GPU. Unless the buffers are flat, :doc:`compiling takes the longer
+# <plot_09_what_compiling_costs>` the more tensors there are, so ``compiled`` is taken for at most ten.
 MOST_COMPILED = 10
 default = "foreach" if on_gpu else "forloop"
 plain = [default, "fused", "compiled"]
@@ -174,5 +174,5 @@ plt.show()
 # What this does not show
 # -----------------------
 # * The tensors of a model differ in size; ``python -m optimbench recommend --workload gpt2`` measures such a model.
-# * Other optimizers move other numbers of bytes; page 14 has all of them.
-# * The price of the first call, which grows with the number of tensors unless the buffers are flat; page 9 is about it.
+# * :doc:`Other optimizers <../use_it/plot_14_every_optimizer>`, which move other numbers of bytes.
+# * The price of the first call, which grows with the number of tensors unless the buffers are flat.

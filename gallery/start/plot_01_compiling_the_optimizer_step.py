@@ -175,6 +175,6 @@ plt.show()
 # %%
 # What this does not show
 # -----------------------
-# * Ten large tensors are a kind case: a real model has hundreds, and the host's part grows with their number (page 8).
-# * A step is a small share of an iteration, which has a forward and a backward pass too (page 15).
-# * The learning rate never changed here. What happens when it does is the subject of the next page.
+# * Ten large tensors are a kind case. Most models have :doc:`more <../make_it_fast/plot_08_how_it_scales>`.
+# * A step is a share of an iteration: :doc:`in a training loop <../use_it/plot_15_in_a_training_loop>`.
+# * The learning rate never changed here. What happens when it does is on the next page.

@@ -88,8 +88,9 @@ tensor_log
 # all tensors at once and is the default on a GPU.
 #
 # ``torch._logging.set_logs(recompiles=True)`` makes PyTorch print every recompile; so does ``TORCH_LOGS=recompiles`` in
-# the environment, and other words show graphs, fusion or generated code (page 10). Here the same records are collected
-# by :func:`optimbench.log_compiles`, with the reasons in words.
+# the environment, and other words show graphs, fusion or generated code: :doc:`reading the log
+# <../keep_it_compiled/plot_10_reading_the_recompile_log>`. Here the same records are collected by
+# :func:`optimbench.log_compiles`, with the reasons in words.
 CALLS = 12
 torch._logging.set_logs(recompiles=True)
 _, step = make_step(0.01, total_iters=CALLS, foreach=True)
@@ -163,9 +164,15 @@ assert float(shared) == 0.25
 
 # %%
 # **A tensor learning rate in the eager baseline.** Without ``capturable`` Adam silently takes its one-tensor-at-a-time
-# loop, and any compiled step looks good against it. Give the eager baseline a float.
-#
+# loop, also on a GPU. Where there are many launches, a compiled step looks good against it. Give the baseline a float.
+for eager_lr in (0.01, torch.tensor(0.01)):
+    opt = torch.optim.Adam(make_parameters(), lr=eager_lr)
+    opt.step()  # Makes its state.
+    print(f"lr={eager_lr!r}: {ob.count_operations(opt.step).count} operations")
+
+# %%
 # What this does not show
 # -----------------------
-# Of PyTorch's other schedulers, ``OneCycleLR`` and ``CyclicLR`` also change the momentum, as a float, unless told
-# ``cycle_momentum=False`` (page 11). Other optimizers compile differently: look at the log before you trust a time.
+# Of PyTorch's :doc:`other schedulers <../keep_it_compiled/plot_11_every_scheduler>`, ``OneCycleLR`` and ``CyclicLR``
+# also change the momentum, as a float, unless told ``cycle_momentum=False``. Other optimizers compile differently: look
+# at the log before you trust a time.

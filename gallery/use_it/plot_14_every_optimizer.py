@@ -177,4 +177,4 @@ for way in recipes:
 # -----------------------
 # * Which optimizer is the best one: a fast step that learns slowly is no gain.
 # * Other settings and sizes. ``python -m optimbench recommend`` measures all ways on a workload of your choice.
-# * What compiling costs before the first step; that is the page about it.
+# * :doc:`What compiling costs <../make_it_fast/plot_09_what_compiling_costs>` before the first step.

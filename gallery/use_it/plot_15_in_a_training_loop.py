@@ -47,8 +47,8 @@ data = torch.stack(symbols, dim=1).view(n_iterations, batch_size, -1).to(device)
 # --------
 # An iteration adds up the gradients of two half batches, clips them and takes a step. A GPU computes in float16, whose
 # small range asks for a :class:`~torch.amp.GradScaler`: it scales the loss, and skips a step with gradients that are
-# not finite. A CPU computes in bfloat16 and does without. A step by the recipe that the page "Flatten, then compile"
-# arrives at takes the optimizer's place in the loop; the scheduler is built on the optimizer itself.
+# not finite. A CPU computes in bfloat16 and does without. A step on :doc:`flat buffers
+# <../make_it_fast/plot_06b_flatten_then_compile>` takes the optimizer's place; the scheduler is built on the optimizer.
 from types import SimpleNamespace
 
 half = torch.float16 if device.type == "cuda" else torch.bfloat16

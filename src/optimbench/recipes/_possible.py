@@ -181,7 +181,7 @@ def _probe(optimizer: torch.optim.Optimizer, recipe: Recipe) -> str | None:
                 worker.step()
             except (RuntimeError, ValueError, TypeError) as error:
                 kind, said = type(optimizer).__name__, str(error).splitlines()[0]
-                return f"torch has no {recipe.implementation} {kind} for {parameter.dtype} here: {said}"
+                return f"{kind} has no {recipe.implementation} implementation for {parameter.dtype} here: {said}"
     return None
 
 
