@@ -1,6 +1,7 @@
 """Recipes do what plain torch does, follow what the user changes, and say why where they cannot."""
 
 import copy
+import functools
 import gc
 import warnings
 from collections.abc import Callable, Iterator
@@ -486,6 +487,39 @@ def test_sparse_adam_takes_its_own_loop() -> None:
     reference = torch.optim.SparseAdam([expected])
     reference.step()  # type: ignore[no-untyped-call]
     assert torch.equal(weight, expected)
+
+
+def negating(step: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(step)
+    def negated(self: Optimizer) -> None:
+        for parameter in parameters_of(self):
+            if parameter.grad is not None:
+                parameter.grad.neg_()
+        step(self)
+
+    return negated
+
+
+class Ascending(torch.optim.SGD):
+    """A user's own, which wraps torch's step."""
+
+    step = negating(torch.optim.SGD.step)
+
+
+def test_what_a_user_wraps_a_step_in_is_compiled_with_it() -> None:
+    optimizer = Ascending(make_small(), lr=0.1)
+    before = [parameter.detach().clone() for parameter in parameters_of(optimizer)]
+    gradients = [parameter.grad.clone() for parameter in parameters_of(optimizer) if parameter.grad is not None]
+    build_step(optimizer, "compiled", backend="eager")()
+    for parameter, start, gradient in zip(parameters_of(optimizer), before, gradients, strict=True):
+        assert torch.allclose(parameter, start + 0.1 * gradient)
+
+
+def test_what_is_no_optimizer_is_refused() -> None:
+    model: Any = torch.nn.Linear(2, 2)
+    for use in (possible_recipes, check_sameness, copy_optimizer, lambda given: build_step(given, "fused")):
+        with pytest.raises(InvalidArgumentError, match=r"optimizer is a Linear \(expected a torch\.optim\.Optimizer\)"):
+            use(model)
 
 
 def test_unknown_recipe() -> None:

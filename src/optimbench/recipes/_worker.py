@@ -18,6 +18,9 @@ from optimbench.recipes._possible import layout_problem
 
 Backend = str | Callable[..., Any]
 
+# Where torch defines what it wraps the steps of its optimizers in.
+_WRAPPERS = ("torch.optim", "torch.utils._contextlib")
+
 
 class Worker:
     """An optimizer of the user's class over the same parameters or their flat buffers, with settings of its own.
@@ -163,8 +166,9 @@ def _compiled(worker: torch.optim.Optimizer, backend: Backend, *, in_graph: bool
     In a CUDA graph the gap between two kernels counts: programmatic dependent launch, which GPUs have since compute
     capability 9.0, starts a kernel while the one before ends. Inductor leaves it off where a GPU lacks it.
     """
-    step = inspect.unwrap(type(worker).step)
-    if not step.__module__.startswith("torch.optim"):
+    # A wrapper takes over the name of the module that it wraps, but not the globals.
+    step = inspect.unwrap(type(worker).step, stop=lambda it: not it.__globals__["__name__"].startswith(_WRAPPERS))
+    if not step.__globals__["__name__"].startswith("torch.optim"):
         # The decorators of somebody else's step may matter; torch's own hook is the outermost and is skipped.
         outermost = type(worker).step
         step = _stepping(getattr(outermost, "__wrapped__", outermost) if hasattr(outermost, "hooked") else outermost)
