@@ -9,7 +9,7 @@ import torch
 
 from optimbench.__main__ import main
 from optimbench.comparison import compare_measurements
-from optimbench.errors import InvalidArgumentError, NoGradientError
+from optimbench.errors import InvalidArgumentError, NoGradientError, RecipeError
 from optimbench.recommendation import Progress, _choose, recommend
 from optimbench.results import Comparison, FirstCalls, Measurement, NotMeasured, Recommendation
 from optimizers import make_small, parameters_of
@@ -159,6 +159,53 @@ def test_recommend_without_gradients() -> None:
     optimizer.zero_grad()
     with pytest.raises(NoGradientError):
         recommend(optimizer, min_run_time_s=0.05)
+
+
+def test_recommend_refuses_before_anything_is_measured() -> None:
+    told: list[Progress] = []
+    with pytest.raises(InvalidArgumentError, match="min_run_time_s is 0"):
+        recommend(torch.optim.SGD(make_small()), min_run_time_s=0, progress=told.append)
+    with pytest.raises(RecipeError, match=r"LBFGS\.step needs closure, so it cannot be measured as it is"):
+        recommend(torch.optim.LBFGS(make_small()), progress=told.append)
+    with pytest.raises(InvalidArgumentError, match=r"optimizer is a Linear \(expected a torch\.optim\.Optimizer\)"):
+        recommend(torch.nn.Linear(2, 2), progress=told.append)  # type: ignore[arg-type]
+    assert not told
+
+
+class WithoutRate(torch.optim.Optimizer):
+    """A user's own, whose only setting has another name."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"rate": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - the signature that torch gives.
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(parameter.grad * group["rate"])
+
+
+class NotCompiled(torch.optim.SGD):
+    """A user's own, which torch.compile passes over."""
+
+    step = torch.compiler.disable(torch.optim.SGD.step)  # type: ignore[no-untyped-call]
+
+
+def test_recommend_leaves_out_what_cannot_be_used_and_says_why() -> None:
+    found = recommend(WithoutRate(make_small()), min_run_time_s=0.05)
+    assert found.recipe == "yours"
+    assert {step.reason for step in found.not_used if step.name == "forloop"} == {
+        "a param group of this WithoutRate has no lr, which a recipe carries over"
+    }
+    found = recommend(NotCompiled(make_small()), min_run_time_s=0.05)
+    (compiled,) = (step for step in found.not_used if step.name == "compiled")
+    assert (compiled.outcome, compiled.reason[:9]) == ("failed", "it failed")
+
+
+def test_recommend_for_parameters_without_elements() -> None:
+    found = recommend(torch.optim.SGD(make_small(shapes=[(0,)])), min_run_time_s=0.05)
+    assert found.floor_s is None
+    assert "the parameters that have a gradient have no elements, so a step moves no bytes" in found.remarks
 
 
 def test_command_line_recommends(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,17 +6,19 @@ from typing import NamedTuple
 import torch
 
 from optimbench.errors import RecipeError
-from optimbench.limits import cache_note, copy_bandwidth, floor_s
+from optimbench.limits import bytes_per_step, cache_note, copy_bandwidth, floor_s
 from optimbench.recipes import (
     RECIPES,
     build_step,
     check_sameness,
     copy_optimizer,
     learning_rate_problems,
+    require_optimizer,
+    required_arguments,
     why_not,
 )
 from optimbench.results import Comparison, FirstCalls, NotMeasured, Recommendation
-from optimbench.timing import compare
+from optimbench.timing import check_run_time, compare
 
 __all__ = ["Progress", "recommend"]
 
@@ -76,7 +78,8 @@ def recommend(
 
     Raises:
         NoGradientError: No parameter has a gradient.
-        InvalidArgumentError: min_run_time_s is out of range.
+        InvalidArgumentError: It is not an optimizer, or min_run_time_s is out of range.
+        RecipeError: The optimizer's own step cannot be called without arguments.
 
     Example:
         >>> import torch
@@ -89,6 +92,10 @@ def recommend(
         >>> print(next(step for step in found.not_used if step.name == "fused").reason)
         Adafactor has no fused implementation
     """
+    require_optimizer(optimizer)
+    check_run_time(min_run_time_s)
+    if required := required_arguments(optimizer):
+        raise RecipeError(f"{type(optimizer).__name__}.step needs {required}, so it cannot be measured as it is")
     tell = progress or (lambda _: None)
     not_used = []
     possible = []
@@ -106,7 +113,8 @@ def recommend(
         tell(Progress(index, total, f"checking {recipe}"))
         (verdict,) = check_sameness(optimizer, [recipe], elementwise=elementwise)
         if not verdict.is_same:
-            not_used.append(NotMeasured(name=recipe, outcome="different result", reason=verdict.reason))
+            outcome = "different result" if verdict.where else "failed"
+            not_used.append(NotMeasured(name=recipe, outcome=outcome, reason=verdict.reason))
         elif verdict.first_calls_s is not None:
             first_calls.append(FirstCalls(name=recipe, calls=_FIRST_CALLS, total_s=verdict.first_calls_s))
     tell(Progress(total - 2, total, "measuring the copy bandwidth"))
@@ -149,6 +157,8 @@ def _floor(optimizer: torch.optim.Optimizer) -> tuple[float | None, list[str]]:
         note = cache_note(optimizer)
         if note is not None:
             return None, [note]
+        if bytes_per_step(optimizer) == 0:
+            return None, ["the parameters that have a gradient have no elements, so a step moves no bytes"]
         return floor_s(optimizer, copy_bandwidth(devices.pop())), []
     except RecipeError as error:
         return None, [str(error)]

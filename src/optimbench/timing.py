@@ -67,7 +67,7 @@ def measure(
         True
     """
     runner = Runner(step, name, device, num_threads, clock, cold_cache=cold_cache)
-    _check_run_time(min_run_time_s)
+    check_run_time(min_run_time_s)
     runner.attempt(runner.warm_up)
     take_rounds([runner], min_run_time_s, seed=0)
     if runner.failure is not None:
@@ -132,7 +132,7 @@ def compare(
         raise InvalidArgumentError(f"steps is {steps!r} (expected a mapping of names to callables)")
     if baseline not in steps:
         raise InvalidArgumentError(f"baseline {baseline!r} is not among the steps {list(steps)}")
-    _check_run_time(min_run_time_s)
+    check_run_time(min_run_time_s)
     runners = [Runner(step, name, device, num_threads, clock, cold_cache=cold_cache) for name, step in steps.items()]
     not_measured = []
     for runner in runners:
@@ -159,6 +159,11 @@ def compare(
     )
 
 
-def _check_run_time(min_run_time_s: float) -> None:
+def check_run_time(min_run_time_s: float) -> None:
+    """Refuse a time to measure for that is none.
+
+    Raises:
+        InvalidArgumentError: It is not a positive finite number.
+    """
     if not (math.isfinite(min_run_time_s) and min_run_time_s > 0):
         raise InvalidArgumentError(f"min_run_time_s is {min_run_time_s} (expected a positive number of seconds)")

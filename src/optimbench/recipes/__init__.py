@@ -4,9 +4,9 @@ A recipe is a name, for example "fused" or "flat_compiled_cudagraph"; `build_ste
 loop can call, `why_not` says why one cannot be used, and `check_sameness` shows that all do the same.
 """
 
-from optimbench.recipes._copies import copy_optimizer
+from optimbench.recipes._copies import copy_optimizer, require_optimizer
 from optimbench.recipes._names import RECIPES
-from optimbench.recipes._possible import learning_rate_problems, possible_recipes, why_not
+from optimbench.recipes._possible import learning_rate_problems, possible_recipes, required_arguments, why_not
 from optimbench.recipes._sameness import Sameness, check_sameness
 from optimbench.recipes._step import Step, build_step
 
@@ -19,5 +19,7 @@ __all__ = [
     "copy_optimizer",
     "learning_rate_problems",
     "possible_recipes",
+    "require_optimizer",
+    "required_arguments",
     "why_not",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from optimbench.errors import InvalidArgumentError
 from optimbench.recipes._names import Recipe
 
 # One number for each parameter tensor. Most optimizers keep these on the CPU, unless the update is capturable or fused.
@@ -28,6 +29,9 @@ def copy_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     Args:
         optimizer: It is not changed.
 
+    Raises:
+        InvalidArgumentError: It is not an optimizer.
+
     Example:
         >>> import torch
         >>> import optimbench as ob
@@ -38,6 +42,7 @@ def copy_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         >>> weight.data, twin.param_groups[0]["params"][0].data
         (tensor([1., 1.]), tensor([0.5000, 0.5000]))
     """
+    require_optimizer(optimizer)
     # The state of an optimizer that a step works on is brought up to date by the hook of state_dict.
     optimizer.state_dict()
     memo: dict[int, Any] = {}
@@ -49,6 +54,16 @@ def copy_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         memo[id(parameter)] = twin
     content = copy.deepcopy(optimizer.__getstate__(), memo)
     return _unpickled(optimizer, content, {k: copy.deepcopy(v, memo) for k, v in _attributes(optimizer).items()})
+
+
+def require_optimizer(optimizer: object) -> None:
+    """Refuse what is not an optimizer, such as a model.
+
+    Raises:
+        InvalidArgumentError: It is something else.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidArgumentError(f"optimizer is a {type(optimizer).__name__} (expected a torch.optim.Optimizer)")
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

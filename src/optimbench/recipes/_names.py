@@ -49,6 +49,6 @@ def recipe_named(name: str) -> Recipe:
     Raises:
         InvalidArgumentError: There is none.
     """
-    if name not in RECIPES:
+    if not isinstance(name, str) or name not in RECIPES:  # type: ignore[redundant-expr]
         raise InvalidArgumentError(f"recipe is {name!r} (expected one of {', '.join(RECIPES)})")
     return RECIPES[name]

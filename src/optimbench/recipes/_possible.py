@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from optimbench.devices import LEAST_CAPABILITY
-from optimbench.recipes._copies import adopt_scalar, is_scalar, make_worker, parameters_of
+from optimbench.recipes._copies import adopt_scalar, is_scalar, make_worker, parameters_of, require_optimizer
 from optimbench.recipes._flat import is_dense
 from optimbench.recipes._names import RECIPES, Recipe, recipe_named
 
@@ -49,7 +49,7 @@ def why_not(optimizer: torch.optim.Optimizer, recipe: str, *, elementwise: bool 
             buffers need. None: known for torch's own classes, taken as False for others.
 
     Raises:
-        InvalidArgumentError: There is no such recipe.
+        InvalidArgumentError: There is no such recipe, or it is not an optimizer.
 
     Example:
         >>> import torch
@@ -59,6 +59,7 @@ def why_not(optimizer: torch.optim.Optimizer, recipe: str, *, elementwise: bool 
         'Muon does not update element by element, so its parameters cannot be merged into one tensor'
     """
     wanted = recipe_named(recipe)
+    require_optimizer(optimizer)
     return (
         (_never_compiled(optimizer) if wanted.implementation == "compiled" else None)
         or _step_problem(optimizer)
@@ -109,15 +110,21 @@ def learning_rate_problems(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _step_problem(optimizer: torch.optim.Optimizer) -> str | None:
-    kind = type(optimizer).__name__
-    required = [
+def required_arguments(optimizer: torch.optim.Optimizer) -> str:
+    """The arguments that the optimizer's step cannot do without, in words, or ""."""
+    return " and ".join(
         name
         for name, argument in itertools.islice(inspect.signature(type(optimizer).step).parameters.items(), 1, None)
         if argument.default is argument.empty and argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
-    ]
-    if required:
-        return f"{kind}.step needs {' and '.join(required)}, and a recipe calls it without arguments"
+    )
+
+
+def _step_problem(optimizer: torch.optim.Optimizer) -> str | None:
+    kind = type(optimizer).__name__
+    if required := required_arguments(optimizer):
+        return f"{kind}.step needs {required}, and a recipe calls it without arguments"
+    if any("lr" not in group for group in optimizer.param_groups):
+        return f"a param group of this {kind} has no lr, which a recipe carries over"
     hooks = [getattr(optimizer, f"_optimizer_step_{when}_hooks", {}) for when in ("pre", "post")]
     if any(hooks) and not hasattr(optimizer, "_optimbench_step"):
         return f"this {kind} has step hooks, which a recipe would not call"

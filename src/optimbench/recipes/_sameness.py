@@ -38,7 +38,7 @@ class Sameness(msgspec.Struct, frozen=True, kw_only=True):
         n_steps: After how many steps it was compared.
         difference: The largest difference of an entry of a parameter or of the state, over its tolerance; at most 1
             is the same. None where nothing could be compared.
-        where: Which tensor that was, for example "exp_avg of parameter 3".
+        where: Which tensor that was, for example "exp_avg of parameter 3", or what else differs; "" where it failed.
         reason: What differs, in one sentence, or "".
         first_calls_s: Seconds of the first five calls, compiling and capturing included, with Inductor's caches as they
             were; None where they failed.
@@ -118,8 +118,7 @@ def check_sameness(
             twin = copy_optimizer(optimizer)
             run = _run(build_step(twin, recipe, backend=backend, elementwise=elementwise), n_steps, seed)
         except Exception as error:  # noqa: BLE001 - whatever a compiler raises is a verdict on the recipe.
-            reason = f"it failed: {describe_failure(error)}"
-            verdicts.append(_verdict(recipe, n_steps, None, "", reason))
+            verdicts.append(_verdict(recipe, n_steps, None, "", f"it failed: {describe_failure(error)}"))
         else:
             verdicts.append(_compare(recipe, start, reference, run, tolerance))
     return tuple(verdicts)

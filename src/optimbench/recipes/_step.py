@@ -45,7 +45,7 @@ def build_step(
         elementwise: As in `why_not`.
 
     Raises:
-        InvalidArgumentError: There is no such recipe.
+        InvalidArgumentError: There is no such recipe, or it is not an optimizer.
         RecipeError: The recipe cannot be used with this optimizer, or a step that was built from it is still open.
 
     Example:
