@@ -106,8 +106,8 @@ log_words
 # %%
 # Recompiles, piece by piece
 # --------------------------
-# The first line of a record names the function, the others the *guards* that failed: conditions that the code relies
-# on. There is one for each earlier compile of the frame, the newest first: none of them fits the new value.
+# The first line of a record names the function, the others the *guards* that failed, conditions that the code relies
+# on, and where. There is one for each earlier compile of the frame, the newest first: none of them fits the new value.
 show(float_log, "recompiles")
 
 # %%
