@@ -332,6 +332,55 @@ def test_what_cannot_be_called_is_refused() -> None:
         ob.measure(3, name="x")  # type: ignore[arg-type]
 
 
+async def _asynchronous() -> None: ...
+
+
+@pytest.mark.parametrize("step", [_asynchronous, lambda: (yield)])
+def test_a_step_that_runs_nothing_when_it_is_called_is_refused(step: Callable[[], object]) -> None:
+    with pytest.raises(InvalidArgumentError, match="step 'lazy' is a generator or async"):
+        ob.measure(step, name="lazy")
+
+
+@pytest.mark.parametrize("device", ["mps", "meta", "gpu", None])
+def test_only_the_cpu_and_cuda_devices_are_measured(device: str | None) -> None:
+    for use in (
+        lambda: ob.copy_bandwidth(device),  # type: ignore[arg-type]
+        lambda: ob.make_parameters("many_small", device=device),  # type: ignore[arg-type]
+        lambda: ob.measure(lambda: None, name="step", device=device or "xpu"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=r"device is \w+ \(expected a CUDA device or the CPU\)"):
+            use()
+
+
+def test_a_cuda_device_that_is_not_there_is_refused() -> None:
+    for use in (
+        lambda: ob.copy_bandwidth("cuda:99"),
+        lambda: ob.make_parameters("many_small", device="cuda:99"),
+        lambda: ob.measure(lambda: None, name="step", device="cuda:99"),
+    ):
+        with pytest.raises(ob.DeviceError, match="device is cuda:99, and the number of CUDA devices here is "):
+            use()
+
+
+@pytest.mark.parametrize("said", ["", False, True])
+def test_a_check_says_none_or_what_differs(said: object) -> None:
+    steps = {"a": lambda: None, "b": lambda: None}
+    with pytest.raises(InvalidArgumentError, match=f"check said {said!r} of 'b'"):
+        ob.compare(steps, baseline="a", check=lambda _: said)  # type: ignore[arg-type, return-value]
+
+
+def test_what_torch_refuses_of_a_tensor_lr_is_passed_on_with_what_to_change() -> None:
+    refused = make_optimizer(lr=torch.tensor(0.1))
+    refused.param_groups[0]["foreach"] = True
+    with pytest.raises(RuntimeError, match="lr as a Tensor is not supported") as caught:
+        ob.measure(refused.step, name="refused")
+    assert "give lr as a float" in caught.value.__notes__[0]
+    steps = {"eager": make_optimizer().step, "refused": refused.step}
+    (row,) = ob.compare(steps, baseline="eager", min_run_time_s=0.01).not_measured
+    assert row.reason.startswith("RuntimeError: lr as a Tensor is not supported")
+    assert "give lr as a float" in row.reason
+
+
 @pytest.mark.parametrize("seconds", [-1.0, 0.0, math.nan, math.inf])
 def test_a_run_time_that_is_none_is_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="min_run_time_s is"):

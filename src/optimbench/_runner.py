@@ -15,8 +15,8 @@ from optimbench import _format, _stats
 from optimbench._cold_cache import ColdCalls
 from optimbench._gpu_state import read_gpu_state
 from optimbench._machine_load import LoadMeter
-from optimbench._steps import device_of, is_finite, require_gradients
-from optimbench.devices import missing_compiler
+from optimbench._steps import check_step, device_of, is_finite
+from optimbench.devices import missing_compiler, usable_device
 from optimbench.errors import InvalidArgumentError
 from optimbench.limits import uncached_bytes_per_step
 from optimbench.recipes import Step as BuiltStep
@@ -62,20 +62,19 @@ class Runner:
         """Check the arguments of `optimbench.measure`.
 
         Raises:
-            InvalidArgumentError: The step cannot be called, the name is empty, or the number of threads is not
-                positive.
+            InvalidArgumentError: The step cannot be called or only makes a coroutine or a generator, the name is empty,
+                the number of threads is not positive, or the device is neither the CPU nor a CUDA device.
+            DeviceError: There is no such CUDA device.
             NoGradientError: No parameter of the step's optimizer has a gradient.
         """
         if not isinstance(name, str) or not name.strip():  # type: ignore[redundant-expr]
             raise InvalidArgumentError(f"name is {name!r} (expected a non-empty string)")
-        if not callable(step):
-            raise InvalidArgumentError(f"step {name!r} is of type {type(step).__name__} (expected a callable)")
         if num_threads is not None and num_threads < 1:
             raise InvalidArgumentError(f"num_threads is {num_threads} (expected at least 1)")
-        require_gradients(step, name)
+        check_step(step, name)
         self.step = step
         self.name = name
-        self.device = device_of(step) if device is None else torch.device(device)
+        self.device = device_of(step) if device is None else usable_device(device)
         self._num_threads = num_threads or torch.get_num_threads()
         self._clock = clock or synchronized_time
         # The globals are a closure's, so that the step is found under one name whatever it is called outside.
@@ -107,6 +106,8 @@ class Runner:
             missing = missing_compiler(error)
             if missing is not None:
                 raise missing from error
+            for said in self._rate_problems():
+                error.add_note(said)
             raise
 
     def attempt(self, take: Callable[[], None]) -> None:
@@ -201,13 +202,15 @@ class Runner:
                 f"compiled {self._compiles_while_timed} times while it was timed, so these are not times of a"
                 " compiled step; capture_recompiles tells why"
             )
-        owner = getattr(self.step, "__self__", None)
-        if isinstance(owner, torch.optim.Optimizer):
-            # The step of the optimizer itself, so eager: a tensor lr makes it slower without a word.
-            said += learning_rate_problems(owner)
+        said += self._rate_problems()
         if not is_finite(self.step):
             said.append("a parameter is no longer finite after the steps taken; lower the learning rate")
         return said + self._busy_warnings() + self._gpu_warnings()
+
+    def _rate_problems(self) -> tuple[str, ...]:
+        # Only of an optimizer's own step, so eager: a tensor lr makes it slower without a word, or torch refuses it.
+        owner = getattr(self.step, "__self__", None)
+        return learning_rate_problems(owner) if isinstance(owner, torch.optim.Optimizer) else ()
 
     def _busy_warnings(self) -> list[str]:
         if self.others_share is None or self.others_share <= _BUSY_SHARE:

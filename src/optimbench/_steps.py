@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from optimbench.devices import missing_compiler, pick_device
-from optimbench.errors import NoGradientError
+from optimbench.errors import InvalidArgumentError, NoGradientError
 
 # How many wrappers a step is looked through: partials, compiled functions, closures over functions.
 _DEPTH = 4
@@ -28,12 +28,18 @@ def device_of(step: Callable[[], object]) -> torch.device:
     return parameters[0].device if parameters else pick_device().device
 
 
-def require_gradients(step: Callable[[], object], name: str) -> None:
-    """Refuse a step whose optimizers have no gradient at all.
+def check_step(step: Callable[[], object], name: str) -> None:
+    """Refuse what would do nothing when it is called, so that its time would mean nothing.
 
     Raises:
+        InvalidArgumentError: It cannot be called, or a call only makes a coroutine or a generator.
         NoGradientError: Every parameter's gradient is None, so the step would do nothing.
     """
+    if not callable(step):
+        raise InvalidArgumentError(f"step {name!r} is of type {type(step).__name__} (expected a callable)")
+    for is_lazy in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
+        if is_lazy(step):
+            raise InvalidArgumentError(f"step {name!r} is a generator or async: calling it runs nothing of it")
     for optimizer in optimizers_of(step):
         if all(parameter.grad is None for parameter in _parameters(optimizer)):
             kind = type(optimizer).__name__
@@ -53,14 +59,14 @@ def is_finite(step: Callable[[], object]) -> bool:
 
 
 def describe_failure(error: Exception) -> str:
-    """The class and the first line of an error; one sentence where the compiler is missing."""
+    """The class, the first line and the notes of an error; one sentence where the compiler is missing."""
     missing = missing_compiler(error)
     if missing is not None:
         return str(missing)
     # What a compiler raises wraps the cause, whose own first line says more.
     error = getattr(error, "inner_exception", None) or error
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return "; ".join([": ".join([type(error).__name__, *lines[:1]]), *getattr(error, "__notes__", ())])
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

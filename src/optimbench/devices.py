@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from optimbench.errors import CompilerNotFoundError, DeviceError
+from optimbench.errors import CompilerNotFoundError, DeviceError, InvalidArgumentError
 
 __all__ = ["PickedDevice", "missing_compiler", "pick_device", "require_cuda"]
 
@@ -68,6 +68,24 @@ def require_cuda() -> torch.device:
     if problem is not None:
         raise DeviceError(f"a CUDA device is required: {problem}")
     return torch.device("cuda", torch.cuda.current_device())
+
+
+def usable_device(device: torch.device | str) -> torch.device:
+    """The CPU, or a CUDA device that is there: what can be measured.
+
+    Raises:
+        InvalidArgumentError: It is neither the CPU nor a CUDA device.
+        DeviceError: There is no such CUDA device.
+    """
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        found = torch.device("meta")
+    if found.type not in ("cpu", "cuda"):
+        raise InvalidArgumentError(f"device is {device} (expected a CUDA device or the CPU)")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise DeviceError(f"device is {device}, and the number of CUDA devices here is {torch.cuda.device_count()}")
+    return found
 
 
 def missing_compiler(error: Exception) -> CompilerNotFoundError | None:

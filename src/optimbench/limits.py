@@ -6,6 +6,7 @@ import torch
 from torch.utils.benchmark import timer as synchronized_time
 
 from optimbench import _format, _stats
+from optimbench.devices import usable_device
 from optimbench.errors import InvalidArgumentError, RecipeError
 from optimbench.results import Bandwidth
 
@@ -70,15 +71,14 @@ def copy_bandwidth(device: torch.device | str, *, copied_bytes: int | None = Non
 
     Raises:
         InvalidArgumentError: The device is neither, or the size is not positive.
+        DeviceError: There is no such CUDA device.
 
     Example:
         >>> import optimbench as ob
         >>> ob.copy_bandwidth("cpu", copied_bytes=1 << 20).moved_bytes
         2097152
     """
-    device = torch.device(device)
-    if device.type not in _COPIED_BYTES:
-        raise InvalidArgumentError(f"device is {device} (expected a CUDA device or the CPU)")
+    device = usable_device(device)
     n_bytes = _COPIED_BYTES[device.type] if copied_bytes is None else copied_bytes
     if n_bytes < 1:
         raise InvalidArgumentError(f"copied_bytes is {n_bytes} (expected at least 1)")

@@ -53,7 +53,9 @@ def measure(
         Wall time over blocks; host time, kernels and memory where the device is a GPU.
 
     Raises:
-        InvalidArgumentError: The step cannot be called, the name is empty, a number is out of range.
+        InvalidArgumentError: The step cannot be called or only makes a coroutine or a generator, the name is empty, a
+            number is out of range, the device is neither the CPU nor a CUDA device.
+        DeviceError: There is no such CUDA device.
         NoGradientError: No parameter of the step's optimizer has a gradient.
         CompilerNotFoundError: The step needs a C++ compiler and there is none.
 
@@ -114,8 +116,9 @@ def compare(
         One measurement a step and its ratios to the baseline.
 
     Raises:
-        InvalidArgumentError: There is no step, the baseline is not among them, a step cannot be called, a name is
-            empty, a number is out of range.
+        InvalidArgumentError: There is no step, the baseline is not among them, `check` says neither None nor what
+            differs, or as in `measure`.
+        DeviceError: As in `measure`.
         NoGradientError: No parameter of a step's optimizer has a gradient.
         OptimBenchError: The baseline itself could not be measured.
 
@@ -137,6 +140,10 @@ def compare(
     not_measured = []
     for runner in runners:
         difference = check(runner.name) if check is not None and runner.name != baseline else None
+        if difference is not None and not (isinstance(difference, str) and difference):  # type: ignore[redundant-expr]
+            raise InvalidArgumentError(
+                f"check said {difference!r} of {runner.name!r} (expected None if it does the same, else what differs)"
+            )
         if difference is None:
             runner.attempt(runner.warm_up)
         else:

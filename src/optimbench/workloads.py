@@ -11,6 +11,7 @@ from types import MappingProxyType
 import msgspec
 import torch
 
+from optimbench.devices import usable_device
 from optimbench.errors import InvalidArgumentError
 
 __all__ = ["WORKLOADS", "Workload", "make_parameters"]
@@ -135,7 +136,9 @@ def make_parameters(
         One parameter for each shape, each with `.grad` set.
 
     Raises:
-        InvalidArgumentError: No workload has this name, or the scale is out of range.
+        InvalidArgumentError: No workload has this name, the scale is out of range, or the device is neither the CPU
+            nor a CUDA device.
+        DeviceError: There is no such CUDA device.
 
     Example:
         >>> import optimbench as ob
@@ -149,6 +152,7 @@ def make_parameters(
         workload = WORKLOADS[workload]
     elif not isinstance(workload, Workload):
         workload = Workload(name="", description="", shapes=tuple(workload))
+    device = usable_device(device)
     generator = torch.Generator(device).manual_seed(seed)
     made = []
     for shape in workload.scaled(scale).shapes:
