@@ -16,8 +16,8 @@ nox.options.sessions = ["lint", "tests"]
 
 ROOT = Path(__file__).parent
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
-# A log setting of the user's shell would change what the tutorials print.
-ENVIRONMENT = {"TORCH_LOGS": None, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+# A setting of the user's shell for logs or colours would change what the tutorials print and the tests read.
+ENVIRONMENT = {"TORCH_LOGS": None, "FORCE_COLOR": None, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
 # This package from its sources; behind it what the caller has put there, as on a GPU machine without a network.
 ENVIRONMENT["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
 

@@ -1,5 +1,6 @@
 """The workflows: what may run where, with which rights, and that all of it can be tried at home."""
 
+import os
 import re
 import subprocess
 import sys
@@ -119,8 +120,15 @@ def test_actions_are_pinned_to_a_commit_with_its_version_beside_it() -> None:
 
 
 def test_jobs_run_sessions_of_nox_and_nothing_else() -> None:
+    # A shell that wants colours gets them here, too.
+    environment = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
     listed = subprocess.run(
-        [sys.executable, "-m", "nox", "--list"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "nox", "--list"],
+        env=environment,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     known = set(re.findall(r"^[*-] (\w+)", listed, re.MULTILINE))
     assert {"lint", "docs"} <= known
