@@ -136,7 +136,7 @@ def _be_child(
         gc.freeze()
         os.setsid()
         die_with(parent)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.dup2(console, 1)
         os.dup2(console, 2)

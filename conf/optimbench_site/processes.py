@@ -30,12 +30,12 @@ def die_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def all_ended_afterwards() -> Iterator[None]:
-    """Kill every process that was started inside and still runs, however this is left: Ctrl-C and SIGTERM leave it.
+    """Kill every process that was started inside and still runs, also after Ctrl-C, SIGTERM or a closed terminal.
 
     Must be used in the main thread, since it handles signals.
     """
     before = _children()
-    handlers = {number: signal.signal(number, _exit) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, _exit) for number in _endings()}
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         yield
@@ -46,6 +46,12 @@ def all_ended_afterwards() -> Iterator[None]:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def _endings() -> list[signal.Signals]:
+    """The signals that end us. `nohup` has the last ignored, and then it stays so."""
+    is_hung_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if is_hung_up else [])]
 
 
 def _exit(number: int, frame: Any) -> NoReturn:  # noqa: ARG001 - given by Python.

@@ -159,7 +159,7 @@ def test_a_limit_that_is_none_is_refused(tmp_path: Path, limit: str) -> None:
     assert "generating gallery" not in site.log
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_a_signal_ends_sphinx_and_the_page(tmp_path: Path, number: signal.Signals) -> None:
     write_sources(tmp_path, DATA)
     shutil.rmtree(tmp_path / "gallery" / "start" / "__pycache__", ignore_errors=True)
