@@ -100,6 +100,36 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"{option} is 0 (expected at least 1)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        ("tpu", "device is 'tpu' (expected"),
+        ("meta", "device is 'meta' (expected"),
+        ("", "device is '' (expected"),
+        ("cpu:1", "device is 'cpu:1' (expected"),
+        ("cuda:999", "CUDA device"),
+    ],
+)
+def test_a_device_that_is_none_is_refused(device: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("compare", "recommend"):
+        assert main([command, "--device", device, "--scale", "0.001"]) == 1
+        shown = capsys.readouterr().err
+        assert shown.startswith("optimbench: ")
+        assert said in shown
+
+
+@pytest.mark.parametrize("seconds", ["0", "nan", "inf"])
+def test_a_time_that_is_none_is_refused_before_anything_is_compiled(
+    seconds: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in ("_chosen_recipes", "recommendation"):
+        monkeypatch.setattr(f"optimbench.{module}.check_sameness", lambda *_, **__: pytest.fail("too late"))
+    for command in ("compare", "recommend"):
+        words = [command, "--device", "cpu", "--scale", "0.001", "--min-run-time", seconds]
+        assert main(words) == 1
+        assert "min_run_time_s is" in capsys.readouterr().err
+
+
 def test_threads() -> None:
     words = ["compare", "--device", "cpu", "--tensors", "1", "--scale", "0.001", "--min-run-time", "0.02"]
     # In a process of its own, since the number stays as it is set.

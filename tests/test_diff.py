@@ -1,5 +1,6 @@
 """`python -m optimbench diff`: what it says of two recordings, and its exit status."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -162,6 +163,15 @@ def test_it_runs_where_torch_is_not_installed(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "1.29x slower" in done.stdout
+
+
+def test_a_status_says_nothing_of_times_where_nothing_can_be_written(tmp_path: Path) -> None:
+    save_recording(on(GPU), tmp_path / "old.json")
+    command = [sys.executable, "-m", "optimbench", "diff", str(tmp_path / "old.json"), str(tmp_path / "old.json")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(r"optimbench: the differences cannot be written: .*No space left on device\n", done.stderr)
 
 
 def test_every_difference_is_in_one_place(tmp_path: Path) -> None:

@@ -82,8 +82,9 @@ def test_without_a_group() -> None:
 def test_arguments_and_failures_of_a_group_of_one() -> None:
     with pytest.raises(InvalidArgumentError, match="baseline 'b' is not among"):
         compare_ranks({"a": do_nothing}, baseline="b")
-    with pytest.raises(InvalidArgumentError, match="min_run_time_s is nan"):
-        compare_ranks({"a": do_nothing}, baseline="a", min_run_time_s=float("nan"))
+    for seconds in ("nan", "inf", "0"):
+        with pytest.raises(InvalidArgumentError, match="min_run_time_s is"):
+            compare_ranks({"a": do_nothing}, baseline="a", min_run_time_s=float(seconds))
     with pytest.raises(InvalidArgumentError, match="step 'a' is of type int"):
         compare_ranks({"a": 1}, baseline="a")  # type: ignore[dict-item]
     with pytest.raises(NoGradientError, match="'a'"):

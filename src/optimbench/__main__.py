@@ -1,6 +1,7 @@
 """The command line: `python -m optimbench recommend`, `compare`, `diff` and `env`."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,7 @@ def _diff(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m optimbench diff",
         description="Compare two recordings of a device: times, counts and versions.",
-        epilog="Exit status: 0, 1 if a time is slower beyond its threshold, 2 if a file or an argument is wrong.",
+        epilog="Exit status: 0, 1 if a time is slower beyond its threshold, 2 if anything else is wrong.",
     )
     parser.add_argument("old", help="a recording, or a folder of them: then the one of the new one's device")
     parser.add_argument("new", help="a recording")
@@ -144,7 +145,12 @@ def _diff(words: Sequence[str]) -> int:
     if found is None:
         print(f"{parsed.old} holds no recording of this device: nothing to compare with")
         return 0
-    print(found)
+    try:
+        print(found, flush=True)
+    except OSError as error:  # A full disk, or a pipe that nobody reads; status 1 would say that something is slower.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Else Python fails once more when it ends.
+        print(f"optimbench: the differences cannot be written: {error}", file=sys.stderr)
+        return 2
     return 1 if found.slower else 0
 
 

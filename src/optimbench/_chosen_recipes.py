@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,11 +10,11 @@ import msgspec
 import torch
 
 from optimbench._runner import kernel_times
-from optimbench.devices import pick_device
-from optimbench.errors import InvalidArgumentError
+from optimbench.devices import pick_device, require_cuda
+from optimbench.errors import DeviceError, InvalidArgumentError
 from optimbench.recipes import build_step, check_sameness, copy_optimizer, why_not
 from optimbench.results import Comparison, NotMeasured
-from optimbench.timing import compare
+from optimbench.timing import check_run_time, compare
 from optimbench.workloads import make_parameters
 
 # The optimizer's own step, as its settings have it.
@@ -34,9 +35,10 @@ def make_optimizer(
         settings: Of the optimizer.
 
     Raises:
-        InvalidArgumentError: The optimizer refuses its parameters or settings.
+        InvalidArgumentError: The optimizer refuses its parameters or settings, or the device is none.
+        DeviceError: It is a CUDA device, and cannot be used.
     """
-    parameters = make_parameters(workload, device=device or pick_device().device, scale=scale)[:n_tensors]
+    parameters = make_parameters(workload, device=_device(device), scale=scale)[:n_tensors]
     if name == "SparseAdam":
         for parameter in parameters:
             if parameter.grad is not None:
@@ -46,6 +48,19 @@ def make_optimizer(
         return make(parameters, **settings)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"{name} cannot be made: {error}") from error
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        return pick_device().device
+    if re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", name) is None:
+        raise InvalidArgumentError(f'device is {name[:40]!r} (expected "cpu", "cuda" or, for example, "cuda:1")')
+    device = torch.device(name)
+    if device.type == "cuda":
+        require_cuda()
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise DeviceError(f"there is no {device}: torch sees {torch.cuda.device_count()} CUDA devices")
+    return device
 
 
 def own_step(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
@@ -74,7 +89,11 @@ def compare_recipes(
         has_check: Whether a recipe is timed only if `check_sameness` finds it the same.
         min_run_time_s: As in `compare`.
         turn: As in `compare`.
+
+    Raises:
+        InvalidArgumentError: min_run_time_s is out of range.
     """
+    check_run_time(min_run_time_s)  # Before minutes of compiling.
     problems = {recipe: why_not(optimizer, recipe) for recipe in recipes}
     possible = [recipe for recipe, problem in problems.items() if problem is None]
     verdicts = check_sameness(optimizer, possible) if has_check and possible else ()

@@ -14,6 +14,7 @@ from optimbench._steps import describe_failure, device_of, optimizers_of
 from optimbench.comparison import compare_measurements
 from optimbench.errors import InvalidArgumentError, RankError
 from optimbench.results import Comparison, Measurement, NotMeasured
+from optimbench.timing import check_run_time
 
 __all__ = ["compare_ranks"]
 
@@ -101,8 +102,7 @@ def compare_ranks(
         raise RankError("there is no process group: call torch.distributed.init_process_group first, on every rank")
     if baseline not in steps:
         raise InvalidArgumentError(f"baseline {baseline!r} is not among the steps {list(steps)}")
-    if not min_run_time_s > 0:
-        raise InvalidArgumentError(f"min_run_time_s is {min_run_time_s} (expected a positive number of seconds)")
+    check_run_time(min_run_time_s)
     runners = [_runner(step, name, num_threads) for name, step in steps.items()]
     for runner in runners:
         runner.attempt(runner.warm_up)
