@@ -48,7 +48,7 @@ def add_row(change, log, remedy, remedied):
     assert log.n_recompiles > 0, f"{change} does not recompile the step here"
     assert remedied.n_compiles > remedied.n_recompiles == 0, f"{remedy}: no remedy"
     reason = next(each.reasons[0] for each in log.compilations if each.is_recompile)
-    rows.append((change, log.n_recompiles, reason, remedy, remedied.n_recompiles))
+    rows.append((change, log.n_recompiles, remedy, remedied.n_recompiles, reason))
 
 
 # %%
@@ -167,7 +167,7 @@ add_row("a new optimizer", sweep(), "torch.compiler.reset() before it", _remedie
 # is compiled once, and ``torch._dynamo.config.recompile_limit`` must be at least their number.
 remedies = ob.Table(
     name=f"Recompiles in {CALLS} steps, backend aot_eager",
-    columns=("what changes", "recompiles", "first reason", "remedy", "recompiles then"),
+    columns=("what changes", "recompiles", "remedy", "recompiles then", "first reason"),
     cells=tuple(rows),
 )
 remedies

@@ -134,7 +134,7 @@ results = {
     "many small": many_small_comparison,
     "transformer's": transformer_comparison,
 }
-title = "\n".join(
+title = ";\n".join(
     f"{name}: {' or '.join(comparison.fastest())} is fastest"
     for name, comparison in results.items()
 )

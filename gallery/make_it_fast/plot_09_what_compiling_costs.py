@@ -106,7 +106,7 @@ for column, label in ((1, "first call, empty cache"), (2, "first call, filled ca
 axes.set_xticks(counts, counts)
 axes.set(xlabel="tensors", ylabel="seconds", ylim=0)
 _, cold_s, warm_s, *_ = rows[-1]
-axes.set_title(f"{counts[-1]} tensors: {cold_s:.1f} s, from the cache {warm_s:.1f} s")
+axes.set_title(f"First call, {count} tensors: {cold_s:.1f} s, cached {warm_s:.1f} s")
 axes.legend()
 plt.show()
 

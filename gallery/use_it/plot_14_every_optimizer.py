@@ -125,8 +125,8 @@ for name in names:
     times_us = [row_of[w].median_s * 1e6 if w in row_of else None for w in ways]
     kernels = [row_of[w].kernel_count if w in row_of else None for w in counted]
     outcomes = "; ".join(dict.fromkeys(m.outcome for m in missing))
-    cells = (*times_us, *kernels, best, gain, outcomes or None)
-    rows.append((name, least_bytes.get(name), *cells))
+    cells = (best, gain, least_bytes.get(name), *times_us, *kernels, outcomes or None)
+    rows.append((name, *cells))
     kind, _ = OPTIMIZERS[name]
     for m in missing:
         reason = m.reason.replace(f"{kind}.step", "its step").replace(kind, "it")
@@ -135,10 +135,10 @@ for name in names:
         remarks.setdefault(f"{way}: noisy, IQR above a tenth", []).append(name)
 
 titles = [*(f"{w}, µs" for w in ways), *(f"kernels, {w}" for w in counted)]
-titles = ["optimizer", "least B/parameter", *titles]
+titles = ["optimizer", "fastest", "against eager", "least B/parameter", *titles]
 every_optimizer = ob.Table(
     name="One step of every optimizer of torch.optim",
-    columns=(*titles, "fastest", "against eager", "empty where"),
+    columns=(*titles, "empty where"),
     cells=tuple(rows),
     remarks=tuple(f"{said} ({', '.join(of)})" for said, of in remarks.items()),
 )
