@@ -83,7 +83,7 @@ def build(target: Path, words: Sequence[str] = (), root: Path = ROOT) -> None:
         if old.exists() and not target.exists():  # The last build was killed between two renames.
             old.rename(target)
         for folder in [*(root / name for name in GENERATED), fresh, old]:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder, root)
         command = [sys.executable, "-m", "sphinx", "-W", "-n", "-c", str(ROOT / "conf"), "-d", "build/doctrees", *words]
         try:
             status = _run([*command, "docs", str(fresh)], root, lock)
@@ -117,10 +117,14 @@ def only_build(root: Path) -> Iterator[int]:
     """Hold the lock of the builds in `root`, of which there is one at a time.
 
     Raises:
-        BuildError: Another one holds it.
+        BuildError: Another one holds it, or nothing can be written there.
     """
-    (root / "build").mkdir(exist_ok=True)
-    with (root / "build" / ".lock").open("w") as file:
+    try:
+        (root / "build").mkdir(exist_ok=True)
+        file = (root / "build" / ".lock").open("w")
+    except OSError as error:
+        raise BuildError(f"there can be no build in {root / 'build'}: {error}") from error
+    with file:
         end = time.monotonic() + _LOCK_S
         while True:
             try:
@@ -131,6 +135,15 @@ def only_build(root: Path) -> Iterator[int]:
                     raise BuildError("another build of this site is running") from None
                 time.sleep(0.05)
         yield file.fileno()
+
+
+def _remove(folder: Path, root: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        pass
+    except OSError as error:  # What stays would be taken for new.
+        raise BuildError(f"{folder.relative_to(root)} cannot be removed: {error}") from error
 
 
 def _exchange(fresh: Path, target: Path, old: Path) -> None:

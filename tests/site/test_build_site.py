@@ -176,6 +176,21 @@ def test_one_build_at_a_time(root: Path) -> None:
     assert built(root / "build" / "html") == 1
 
 
+def test_what_was_generated_before_and_cannot_be_removed_is_not_taken_for_new(root: Path) -> None:
+    elsewhere = root / "elsewhere"
+    elsewhere.mkdir()
+    (root / "docs" / "tutorials").symlink_to(elsewhere)
+    assert start(root, 1).wait() != 0
+    assert "BuildError: docs/tutorials cannot be removed: " in (root / "log").read_text()
+    assert not (root / "pids").exists(), "a tutorial was executed"
+
+
+def test_a_folder_that_cannot_be_written_is_named(root: Path) -> None:
+    (root / "build").write_text("in the way")
+    assert start(root, 1).wait() != 0
+    assert re.search("BuildError: there can be no build in .*build", (root / "log").read_text())
+
+
 def chosen(*words: str) -> list[str]:
     parser = argparse.ArgumentParser()
     build_site.add_options(parser)
