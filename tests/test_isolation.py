@@ -155,6 +155,12 @@ def test_success() -> None:
     assert [(missing.name, missing.outcome) for missing in found.not_measured] == [("fused_cudagraph", "not possible")]
 
 
+def test_every_result_is_known_in_a_process_that_imported_nothing_else() -> None:
+    code = "import optimbench; print(type(optimbench.run_isolated('it', ['env'])).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "Environment\n"
+
+
 def test_refused_arguments() -> None:
     assert run_isolated("adam", ["compare", "--scale", "2", "--device", "cpu"]) == NotMeasured(
         name="adam", outcome="failed", reason="scale is 2.0 (expected more than 0 and at most 1)"

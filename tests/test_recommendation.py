@@ -224,6 +224,15 @@ def test_command_line_describes_the_machine(capsys: pytest.CaptureFixture[str]) 
     assert torch.__version__ in capsys.readouterr().out
 
 
+def test_command_line_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("optimbench.recommendation.recommend", interrupt)
+    assert main(["recommend", "--scale", "0.001", "--device", "cpu"]) == 130
+    assert capsys.readouterr().err == "\noptimbench: interrupted\n"
+
+
 def test_command_line_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recommend", "--scale", "2", "--device", "cpu"]) == 1
     assert capsys.readouterr().err == "optimbench: scale is 2.0 (expected more than 0 and at most 1)\n"

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OptimBenchError as error:
         print(f"optimbench: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\noptimbench: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,12 +14,14 @@ from typing import IO, Any, Union, cast
 
 import msgspec
 
+from optimbench.environment import Environment
 from optimbench.errors import InvalidArgumentError
 from optimbench.results import NotMeasured, Result
 
 __all__ = ["run_all_isolated", "run_isolated", "turn"]
 
-_ANY_RESULT: Any = Union[tuple(Result.__subclasses__())]  # noqa: UP007 - known only when this runs.
+# The environment is named since it is among the subclasses only once its module is imported.
+_ANY_RESULT: Any = Union[tuple({Environment, *Result.__subclasses__()})]  # noqa: UP007 - known only when this runs.
 # What Python's faulthandler writes of the code that ran when a signal came: the innermost function comes first.
 _STACK = re.compile(r"\n\n(?:Current thread|Thread) 0x")
 _CRASHED_IN = re.compile(r'Current thread .*\n\s*File ".*?([^/"]+/[^/"]+)", line (\d+) in (\S+)')
