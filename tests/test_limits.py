@@ -132,7 +132,7 @@ def test_copy_bandwidth_counts_both_directions() -> None:
 
 
 def test_copy_bandwidth_refuses() -> None:
-    with pytest.raises(InvalidArgumentError, match="device is meta"):
+    with pytest.raises(InvalidArgumentError, match="device is 'meta'"):
         copy_bandwidth("meta")
     with pytest.raises(InvalidArgumentError, match="copied_bytes is 0"):
         copy_bandwidth("cpu", copied_bytes=0)

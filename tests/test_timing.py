@@ -348,7 +348,7 @@ def test_only_the_cpu_and_cuda_devices_are_measured(device: str | None) -> None:
         lambda: ob.make_parameters("many_small", device=device),  # type: ignore[arg-type]
         lambda: ob.measure(lambda: None, name="step", device=device or "xpu"),
     ):
-        with pytest.raises(InvalidArgumentError, match=r"device is \w+ \(expected a CUDA device or the CPU\)"):
+        with pytest.raises(InvalidArgumentError, match=r"device is '\w+' \(expected a CUDA device or the CPU\)"):
             use()
 
 
@@ -358,8 +358,10 @@ def test_a_cuda_device_that_is_not_there_is_refused() -> None:
         lambda: ob.make_parameters("many_small", device="cuda:99"),
         lambda: ob.measure(lambda: None, name="step", device="cuda:99"),
     ):
-        with pytest.raises(ob.DeviceError, match="device is cuda:99, and the number of CUDA devices here is "):
+        with pytest.raises(ob.DeviceError, match="there is no CUDA device cuda:99: "):
             use()
+    with pytest.raises(ob.DeviceError, match="there is no CUDA device cuda:256: "):
+        ob.copy_bandwidth("cuda:256")
 
 
 @pytest.mark.parametrize("said", ["", False, True])

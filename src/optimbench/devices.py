@@ -81,10 +81,13 @@ def usable_device(device: torch.device | str) -> torch.device:
         found = torch.device(device)
     except (RuntimeError, TypeError):
         found = torch.device("meta")
-    if found.type not in ("cpu", "cuda"):
-        raise InvalidArgumentError(f"device is {device} (expected a CUDA device or the CPU)")
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise DeviceError(f"device is {device}, and the number of CUDA devices here is {torch.cuda.device_count()}")
+    if found.type not in ("cpu", "cuda") or (found.type == "cpu" and found.index):
+        raise InvalidArgumentError(f"device is {str(device)!r} (expected a CUDA device or the CPU)")
+    # Torch keeps an index in one byte: "cuda:256" would be the first device, and "cuda:999" one below zero.
+    is_other = isinstance(device, str) and str(found) != device
+    if found.type == "cuda" and (is_other or not 0 <= (found.index or 0) < torch.cuda.device_count()):
+        why = _cuda_problem() or f"torch sees {torch.cuda.device_count()}"
+        raise DeviceError(f"there is no CUDA device {device}: {why}")
     return found
 
 
