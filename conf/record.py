@@ -121,7 +121,7 @@ def main(words: Sequence[str] | None = None) -> int:
             build_site.build(target, ["-D", "optimbench_recording=1", *told])
             options.results = target / "results.json"
         record(options)
-    except (build_site.BuildError, OptimBenchError, ValueError) as error:
+    except (build_site.BuildError, OptimBenchError, OSError, ValueError) as error:
         print(f"not recorded: {error}", file=sys.stderr)
         return 1
     return 0

@@ -48,6 +48,14 @@ def test_the_first_recording_is_named_after_its_device(tmp_path: Path, quiet: Re
     assert stored(tmp_path) == [quiet]
 
 
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, quiet: Recording, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "recordings").write_text("in the way")
+    assert run(tmp_path, quiet) == 1
+    assert capsys.readouterr().err.startswith("not recorded: ")
+
+
 @pytest.mark.parametrize(
     ("machine", "option", "said"),
     [
