@@ -27,7 +27,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def modules_of(script: Path, package: Path = PACKAGE) -> set[str]:
     """The modules that a tutorial may run code of, named from the package on: "timing", "results._base"."""
     found: set[str] = set()
-    open_ = set(_used(ast.parse(script.read_text(encoding="utf-8")), "", package))
+    open_ = set(_used(ast.parse(script.read_text(encoding="utf-8"), str(script)), "", package))
     while open_:
         name = open_.pop()
         if name not in found:
@@ -111,13 +111,13 @@ def _exists(name: str, package: Path) -> bool:
 
 @functools.cache
 def _parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 @functools.cache
 def _code(path: Path) -> str:
     """What a module does: its syntax tree without docstrings. Comments and layout are not in it."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:]

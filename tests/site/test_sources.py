@@ -12,6 +12,7 @@ from site_builder import REPOSITORY
 import optimbench
 from optimbench.__main__ import main
 from optimbench_site.inventories import ADDRESSES, FOLDER
+from optimbench_site.sources import fingerprint
 
 SCRIPTS = sorted((REPOSITORY / "gallery").rglob("plot_*.py"))
 # Names of torch that its documentation describes on no page of their own: private ones, types of numbers, operators.
@@ -133,3 +134,10 @@ def test_configuration_stays_short() -> None:
     assert len((REPOSITORY / "conf" / "conf.py").read_text().splitlines()) <= 120
     assert len((REPOSITORY / "noxfile.py").read_text().splitlines()) < 130
     assert len((REPOSITORY / "CONTRIBUTING.md").read_text().splitlines()) < 100
+
+
+def test_a_script_that_is_no_python_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "plot_03_broken.py"
+    script.write_text("x = 1\nprint(\n")
+    with pytest.raises(SyntaxError, match=r"plot_03_broken\.py, line 2"):
+        fingerprint(script)
