@@ -13,7 +13,7 @@ import torch
 
 import optimbench as ob
 from fake_clock import FakeClock
-from optimbench import _runner
+from optimbench import _kernels
 from optimbench._machine_load import LoadMeter
 from optimbench.errors import CompilerNotFoundError, InvalidArgumentError, NoGradientError
 
@@ -469,7 +469,7 @@ def test_kernel_times_are_those_of_the_trace(tmp_path: object) -> None:
         parameter.grad = torch.randn_like(parameter)
     optimizer = torch.optim.Adam(parameters, lr=0.01)
     optimizer.step()
-    kernel_s, kernels = _runner.kernel_times(optimizer.step, 20)
+    kernel_s, kernels = _kernels.kernel_times(optimizer.step, 20)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
         for _ in range(20):
             optimizer.step()
@@ -481,6 +481,29 @@ def test_kernel_times_are_those_of_the_trace(tmp_path: object) -> None:
     ran = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     assert kernels == len(ran) / 20
     assert kernel_s == pytest.approx(sum(event["dur"] for event in ran) / 1e6 / 20, rel=0.02)
+
+
+@needs_cuda
+@pytest.mark.parametrize("before", [None, "0"])
+def test_kernels_are_counted_again_after_the_profiler_was_detached(
+    monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    if before is None:
+        monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
+    else:
+        monkeypatch.setenv("TEARDOWN_CUPTI", before)
+    parameter = torch.nn.Parameter(torch.randn(2**20, device="cuda"))
+    parameter.grad = torch.randn_like(parameter)
+    step = ob.build_step(torch.optim.Adam([parameter], lr=0.01), "fused_cudagraph")
+    for _ in range(5):
+        step()
+    counts = []
+    for _ in range(3):
+        counts += [_kernels.kernel_times(step, 10)[1] for _ in range(2)]
+        _kernels.detach_profiler()
+        step()
+    assert counts == [2.0] * 6
+    assert os.environ.get("TEARDOWN_CUPTI") == before
 
 
 @needs_cuda

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import torch
 
-from optimbench._runner import kernel_times
+from optimbench._kernels import detach_profiler, kernel_times
 from optimbench.devices import pick_device
 from optimbench.errors import InvalidArgumentError
 from optimbench.recipes import build_step, check_sameness, copy_optimizer, why_not
@@ -92,6 +92,7 @@ def compare_recipes(
     if turn is not None and any(p.is_cuda for group in optimizer.param_groups for p in group["params"]):
         # Loading the profiler takes a while and disturbs nobody before the turn comes.
         kernel_times(lambda: None, 1)
+        detach_profiler()
     found = compare(steps, baseline=_BASELINE, check=different.get, min_run_time_s=min_run_time_s, turn=turn)
     not_possible = [
         NotMeasured(name=recipe, outcome="not possible", reason=problem)

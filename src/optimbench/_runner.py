@@ -5,15 +5,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from torch._C._autograd import DeviceType
 from torch._dynamo.utils import counters
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.benchmark import Timer
 from torch.utils.benchmark import timer as synchronized_time
 
 from optimbench import _format, _stats
 from optimbench._cold_cache import ColdCalls
 from optimbench._gpu_state import read_gpu_state
+from optimbench._kernels import detach_profiler, kernel_times
 from optimbench._machine_load import LoadMeter
 from optimbench._steps import check_step, device_of, is_finite
 from optimbench.devices import missing_compiler, usable_device
@@ -252,22 +251,7 @@ def take_rounds(
     for runner in runners:
         runner.others_share = others_share
         runner.attempt(runner.take_profile)
-
-
-def kernel_times(step: Step, calls: int) -> tuple[float, float]:
-    """Seconds that kernels, copies and memory sets ran on the device for each call, and their number.
-
-    From `torch.profiler` (CUPTI): the sum over the activities of a device, so gaps between them do not count.
-    """
-    # acc_events only keeps torch from warning that it could clear events which are never cleared here.
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as profiled:
-        for _ in range(calls):
-            step()
-        torch.cuda.synchronize()
-    ran = [
-        event for event in profiled.events() if event.device_type == DeviceType.CUDA and not event.is_user_annotation
-    ]
-    return sum(event.self_device_time_total for event in ran) / 1e6 / calls, len(ran) / calls
+    detach_profiler()
 
 
 def _optimizer_of_whole_step(step: Step) -> torch.optim.Optimizer | None:
