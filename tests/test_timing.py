@@ -470,7 +470,7 @@ def test_kernel_times_are_those_of_the_trace(tmp_path: object) -> None:
     optimizer = torch.optim.Adam(parameters, lr=0.01)
     optimizer.step()
     kernel_s, kernels = _kernels.kernel_times(optimizer.step, 20)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiled:
         for _ in range(20):
             optimizer.step()
         torch.cuda.synchronize()
