@@ -90,7 +90,8 @@ def record(options: argparse.Namespace) -> None:
         raise ValueError(f"{options.results} holds no results")
     if path.exists():
         for difference in differences(load_recording(path), stored):
-            print(difference)
+            if only is None or difference.where.partition(".")[0] in only:
+                print(difference)
     past = options.folder / "history" / path.name
     history = load_history(past, new.device)
     if path.exists():  # It may not be in there: recorded before there was a history, or killed between two files.

@@ -112,8 +112,11 @@ def test_what_has_changed_is_printed(tmp_path: Path, quiet: Recording, capsys: p
     assert lines[-1].endswith("nvidia-h200.json: 2 scripts recorded on NVIDIA H200")
 
 
-def test_one_script_can_be_recorded_alone(tmp_path: Path, quiet: Recording) -> None:
+def test_one_script_can_be_recorded_alone(
+    tmp_path: Path, quiet: Recording, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(tmp_path, quiet)
+    capsys.readouterr()
     other = msgspec.structs.replace(
         quiet, results={SCRIPT: {}, "plot_02_other": {"one": measurement("eager", (1e-3, 2e-3, 4e-3))}}
     )
@@ -121,6 +124,10 @@ def test_one_script_can_be_recorded_alone(tmp_path: Path, quiet: Recording) -> N
     (kept,) = stored(tmp_path)
     assert kept.results[SCRIPT] == quiet.results[SCRIPT]
     assert kept.results["plot_02_other"] == other.results["plot_02_other"]
+    *said, last = capsys.readouterr().out.splitlines()
+    assert said
+    assert [line for line in said if not line.startswith("plot_02_other")] == []
+    assert ": 1 scripts recorded" in last
 
 
 def test_nothing_is_stored_where_something_is_missing_or_damaged(
