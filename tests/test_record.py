@@ -112,9 +112,7 @@ def test_what_has_changed_is_printed(tmp_path: Path, quiet: Recording, capsys: p
     assert lines[-1].endswith("nvidia-h200.json: 2 scripts recorded on NVIDIA H200")
 
 
-def test_one_script_can_be_recorded_alone(
-    tmp_path: Path, quiet: Recording, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_script_can_be_recorded_alone(tmp_path: Path, quiet: Recording, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, quiet)
     capsys.readouterr()
     other = msgspec.structs.replace(
