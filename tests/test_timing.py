@@ -63,15 +63,19 @@ def test_a_turn_begins_after_the_first_calls_and_ends_after_the_last() -> None:
     assert seen_s[1] > seen_s[0] + 1
 
 
-@pytest.mark.parametrize("duration_s", [1e-6, 1e-3, 0.02, 0.05])
+@pytest.mark.parametrize("duration_s", [1e-6, 1e-3, 0.02, 0.05, 0.1])
 def test_default_settings_take_at_most_three_seconds_a_step(duration_s: float) -> None:
     clock = FakeClock()
     measure_fake(clock, duration_s)
     assert 1.5 < clock.now_s < 3.0
 
 
-def test_a_slow_step_still_gets_ten_blocks() -> None:
-    assert measure_fake(FakeClock(), 1.0).n_blocks == 10
+def test_a_slow_step_still_gets_ten_blocks_of_one_call() -> None:
+    clock = FakeClock()
+    measured = measure_fake(clock, 1.0)
+    assert (measured.n_blocks, measured.calls_per_block, measured.median_s) == (10, 1, 1.0)
+    # Five first calls, four to find out how long they take, and no more than the ten that are timed.
+    assert clock.now_s == 19
 
 
 def test_on_a_cpu_host_and_kernel_fields_are_none_and_not_zero() -> None:

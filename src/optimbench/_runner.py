@@ -33,6 +33,8 @@ _LEAST_ROUNDS = 10
 _WARM_UP_CALLS = 5
 # `Timer.timeit` makes this many calls, or a hundredth of the block, before it starts its clock.
 _UNTIMED_CALLS = 2
+# A call longer than this is timed alone, without those: what it finds in a cache no longer matters, and the time does.
+_LONG_CALL_S = 0.05
 # A wall time whose IQR is a larger share of its median than this is flagged; pyperf warns at the same share.
 _NOISY_SHARE = 0.10
 # A drifting clock: the medians of the first and of the last third of the blocks differ by more than this share.
@@ -90,6 +92,11 @@ class Runner:
         self._block_host_times_s: list[float] = []
         self._compiles_while_timed = 0
 
+    @property
+    def untimed_calls(self) -> int:
+        """Calls that are made before each block."""
+        return 0 if self.call_s > _LONG_CALL_S else _UNTIMED_CALLS
+
     def warm_up(self) -> None:
         """Make the first calls, timing each.
 
@@ -134,10 +141,15 @@ class Runner:
     def take_block(self) -> None:
         """Time one block of calls, and on a GPU a few launches."""
         compiles = _compile_count()
-        if self._cold_calls is None:
+        if self._cold_calls is not None:
+            block_s = self._cold_calls.mean_s(self.step, self.calls_per_block, self._clock)
+        elif self.untimed_calls:
             block_s = self._timer.timeit(self.calls_per_block).median
         else:
-            block_s = self._cold_calls.mean_s(self.step, self.calls_per_block, self._clock)
+            start = self._clock()
+            for _ in range(self.calls_per_block):
+                self.step()
+            block_s = (self._clock() - start) / self.calls_per_block
         self._block_times_s.append(block_s)
         if self.device.type == "cuda":
             self._block_host_times_s.append(_stats.median([self._launch_s() for _ in range(_HOST_CALLS)]))
@@ -239,9 +251,9 @@ def take_rounds(
     """
     for runner in runners:
         runner.attempt(runner.estimate)
-    rounds = min((_rounds(r.call_s, min_run_time_s) for r in runners if r.failure is None), default=0)
+    rounds = min((_rounds(r, min_run_time_s) for r in runners if r.failure is None), default=0)
     for runner in runners:
-        runner.calls_per_block = max(1, int(min_run_time_s / max(rounds, 1) / runner.call_s) - _UNTIMED_CALLS)
+        runner.calls_per_block = max(1, int(min_run_time_s / max(rounds, 1) / runner.call_s) - runner.untimed_calls)
     order = np.random.default_rng(seed)
     load = LoadMeter(own_time)
     for _ in range(rounds):
@@ -262,8 +274,8 @@ def _optimizer_of_whole_step(step: Step) -> torch.optim.Optimizer | None:
     return owner if isinstance(owner, torch.optim.Optimizer) and getattr(step, "__name__", "") == "step" else None
 
 
-def _rounds(call_s: float, min_run_time_s: float) -> int:
-    affordable = int(min_run_time_s / (call_s * (1 + _UNTIMED_CALLS)))
+def _rounds(runner: Runner, min_run_time_s: float) -> int:
+    affordable = int(min_run_time_s / (runner.call_s * (1 + runner.untimed_calls)))
     return min(_ROUNDS, max(_LEAST_ROUNDS, affordable))
 
 
