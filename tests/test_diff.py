@@ -144,6 +144,10 @@ def test_bad_input_has_a_status_of_its_own(tmp_path: Path, diff: Any, capsys: py
     assert status == 2
     assert "of two devices, nvidia-h200 and a-cpu-2-cores" in err
     path = str(tmp_path / "old.json")
+    with pytest.raises(SystemExit) as ended:
+        main(["diff", "", path])
+    assert ended.value.code == 2
+    assert "the old recording's name is empty" in capsys.readouterr().err
     assert main(["diff", path, str(tmp_path / "nothing.json")]) == 2
     assert "nothing.json: is no file" in capsys.readouterr().err
     (tmp_path / "new.json").write_text("{}")

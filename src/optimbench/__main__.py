@@ -139,6 +139,8 @@ def _diff(words: Sequence[str]) -> int:
         words_of_help = f"how many times slower is too slow: {what} (default: {default:g})"
         parser.add_argument(option, type=float, default=default, metavar="FACTOR", help=words_of_help)
     parsed = parser.parse_args(words)
+    if not parsed.old:  # Of a variable that is not set; as a path it would be the current folder.
+        parser.error("the old recording's name is empty")
     try:
         found = find_regressions(
             parsed.old, parsed.new, threshold=parsed.threshold, host_threshold=parsed.host_threshold
