@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from build_site import BuildError, add_options, only_build, sphinx_options
+from optimbench_site.processes import all_ended_afterwards
 
 ROOT = Path(__file__).parents[1]
 # What is read, and what a build writes between that.
@@ -33,14 +34,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=8000, help="where to serve; 0 finds a free one")
     options = parser.parse_args(words)
     try:
-        # Another build would remove the pages under our hands.
-        with only_build(ROOT):
+        # Another build would remove the pages under our hands; a server that outlives us would go on building.
+        with only_build(ROOT), all_ended_afterwards():
             return subprocess.run(command(sphinx_options(options), port=options.port), cwd=ROOT, check=False).returncode
     except BuildError as error:
         print(f"no preview: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 0
 
 
 if __name__ == "__main__":

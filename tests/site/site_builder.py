@@ -4,7 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bs4 import BeautifulSoup
@@ -101,3 +102,20 @@ def clean_environment(**more: str) -> dict[str, str]:
     """What the caller's shell says about torch's logs or the site's address must not decide a test."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "OPTIMBENCH", "READTHEDOCS", "GITHUB"))}
     return kept | more
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state == "Z"  # Ended; whoever adopted it has not looked yet.
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+    """Wait for something, and fail where it does not come."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)

@@ -7,14 +7,22 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
-from site_builder import DATA, REPOSITORY, Site, build_site, clean_environment, run_sphinx, write_sources
+from site_builder import (
+    DATA,
+    REPOSITORY,
+    Site,
+    build_site,
+    clean_environment,
+    gone,
+    run_sphinx,
+    wait_until,
+    write_sources,
+)
 
 LIMIT_S = 8.0
 # The end of the report's first line, and a line of the tutorial's output that it repeats.
@@ -73,21 +81,6 @@ def write_page(gallery: Path, name: str, code: str) -> None:
 def contents(folder: Path) -> dict[str, str]:
     files = [path for path in folder.rglob("*") if path.is_file() and ".doctrees" not in path.parts]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def gone(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return state == "Z"  # Ended; whoever adopted it has not looked yet.
-
-
-def wait_until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from site_builder import INDEX, REFERENCE, REPOSITORY
+from site_builder import INDEX, REFERENCE, REPOSITORY, gone, wait_until
 
 from optimbench import RecordedScript, Table, save_recording
 from preview import command
@@ -157,3 +158,22 @@ def test_edits_are_shown_and_only_what_they_change_is_executed(preview: Preview)
     preview.edit(first, 'raise RuntimeError("no")\n', "")
     preview.until(lambda: preview.run_of(1) not in ("", runs[0]), "the first tutorial's new run")
     assert preview.run_of(2) == second_run
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_server_ends_with_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    # In place of the server something that writes its process id and would run for long.
+    server = "import os, pathlib, time; pathlib.Path('pid').write_text(f'{os.getpid()}.'); time.sleep(1000)"
+    code = (
+        "import pathlib, sys, preview\n"
+        f"preview.ROOT = pathlib.Path({str(tmp_path)!r})\n"
+        f"preview.command = lambda *_, **__: [sys.executable, '-c', {server!r}]\n"
+        "sys.exit(preview.main([]))"
+    )
+    environment = os.environ | {"PYTHONPATH": f"{REPOSITORY / 'conf'}:{REPOSITORY / 'src'}"}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment) as process:
+        pid = tmp_path / "pid"
+        wait_until(lambda: pid.is_file() and pid.read_text().endswith("."))
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+    wait_until(lambda: gone(int(pid.read_text()[:-1])), 5.0)
