@@ -29,7 +29,7 @@ from optimbench_site.kept_outputs import can_keep
 from optimbench_site.page_process import Ended, call, frames_of, is_barred_from_gpu
 
 SEED = 0
-# Seconds that one tutorial may take. On two CPU cores the longest takes about 75.
+# Seconds that one tutorial may take. On two CPU cores the longest takes about two minutes.
 LIMIT_VARIABLE = "OPTIMBENCH_PAGE_LIMIT_S"
 DEFAULT_LIMIT_S = 600.0
 # Seconds between two signs of life.

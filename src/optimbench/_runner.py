@@ -245,9 +245,9 @@ def take_rounds(
 ) -> None:
     """Time one block of every step in each round, in an order drawn anew, until each has its time.
 
-    Blocks are as long as it takes to spread `min_run_time_s` over the rounds. The two calls that the timer makes
-    before it starts its clock count as spent: they bring back the caches that the other steps have used. A step that
-    raises keeps the error as its `failure` and is left out of the rounds that follow; `own_time` is for `LoadMeter`.
+    Blocks are as long as it takes to spread `min_run_time_s` over the rounds. The calls that the timer makes before
+    it starts its clock count as spent: they bring back the caches that the other steps have used. A step that raises
+    keeps the error as its `failure` and is left out of the rounds that follow; `own_time` is for `LoadMeter`.
     """
     for runner in runners:
         runner.attempt(runner.estimate)
