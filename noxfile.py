@@ -16,8 +16,9 @@ nox.options.sessions = ["lint", "tests"]
 
 ROOT = Path(__file__).parent
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
-# A setting of the user's shell for logs or colours would change what the tutorials print and the tests read.
-ENVIRONMENT = {"TORCH_LOGS": None, "FORCE_COLOR": None, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+# Logs and colours would change what is printed; without bytecode every process would compile torch's sources anew.
+UNSET = dict.fromkeys(("TORCH_LOGS", "FORCE_COLOR", "PYTHONDONTWRITEBYTECODE"))
+ENVIRONMENT = {**UNSET, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
 # This package from its sources; behind it what the caller has put there, as on a GPU machine without a network.
 ENVIRONMENT["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
 
@@ -95,9 +96,8 @@ def record(session: nox.Session) -> None:
 def diff(session: nox.Session) -> None:
     """Compare the site's results with this device's recording; `-- OLD NEW` compares others, `-- --help` tells how."""
     install_only(session, *[need for need in PYPROJECT["project"]["dependencies"] if not need.startswith("torch")])
-    session.run(
-        "python", "-m", "optimbench", "diff", *(session.posargs or ["docs/recordings", "build/html/results.json"])
-    )
+    words = session.posargs or ["docs/recordings", "build/html/results.json"]
+    session.run("python", "-m", "optimbench", "diff", *words)
 
 
 @nox.session(python="3.11")
