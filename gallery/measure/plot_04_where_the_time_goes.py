@@ -87,7 +87,7 @@ from torch.profiler import profile
 
 
 def trace(step):
-    with profile() as profiled:
+    with profile(acc_events=True) as profiled:
         for _ in range(10):
             step()
         if device.type == "cuda":
