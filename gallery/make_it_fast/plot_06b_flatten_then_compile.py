@@ -17,7 +17,7 @@ served by the site this page comes from (see *Install* there).
 """
 
 # %%
-# Thirty tensors of the sizes that a transformer has; on a CPU ten, a sixteenth as large.
+# Twenty tensors of the sizes that a transformer has; on a CPU ten, a sixteenth as large.
 import os
 
 import torch
@@ -26,7 +26,7 @@ import optimbench as ob
 
 device, reason = ob.pick_device()
 print(f"Running on {device.type}: {reason}.")
-n_blocks, width, run_time_s = *((3, 768) if device.type == "cuda" else (1, 192)), 1.0
+n_blocks, width, run_time_s = *((2, 768) if device.type == "cuda" else (1, 192)), 0.5
 if "OPTIMBENCH_QUICK" in os.environ:  # The tests of this page.
     n_blocks, width, run_time_s = 1, 16, 0.1
 

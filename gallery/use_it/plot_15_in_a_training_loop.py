@@ -32,7 +32,7 @@ quick = "OPTIMBENCH_QUICK" in os.environ  # The tests of this page train a tiny 
 n_layers, width, length, lr = (1, 16, 8, 2e-2) if quick else (2, 64, 8, 5e-3)
 if device.type == "cuda" and not quick:
     n_layers, width, lr = 6, 512, 1e-4
-n_iterations, batch_size = 40 if quick else 150, 32
+n_iterations, batch_size = 40 if quick else 100, 32
 
 torch.manual_seed(0)
 chain = torch.softmax(3 * torch.randn(8, 8), dim=-1)
@@ -134,7 +134,7 @@ runs["no step at all"].opt.step = lambda: None
 mixed_iterations = ob.compare(
     {name: lambda run=run: iterate(run, data[0]) for name, run in runs.items()},
     baseline="default",
-    min_run_time_s=0.1 if quick else 1.0,
+    min_run_time_s=0.1 if quick else 0.5,
     device=device,
 )
 mixed_iterations
