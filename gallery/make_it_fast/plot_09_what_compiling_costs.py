@@ -121,8 +121,8 @@ import sys
 PROGRAM = """
 import sys, torch, optimbench as ob
 from torch.utils.benchmark import timer
-shapes = [(64, 64)] * int(sys.argv[1])
-opt = torch.optim.Adam(ob.make_parameters(shapes, device=sys.argv[2]), lr=0.01)
+shapes = [(int(sys.argv[2]),) * 2] * int(sys.argv[1])
+opt = torch.optim.Adam(ob.make_parameters(shapes, device=sys.argv[3]), lr=0.01)
 step, start = torch.compile(opt.step), timer()
 step()
 print(timer() - start)
@@ -130,7 +130,7 @@ print(timer() - start)
 
 
 def first_call_in_a_new_process_s():
-    command = [sys.executable, "-c", PROGRAM, str(n_tensors), str(device)]
+    command = [sys.executable, "-c", PROGRAM, str(n_tensors), str(wide), str(device)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return float(done.stdout.split()[-1])
 
