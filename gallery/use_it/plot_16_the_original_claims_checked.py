@@ -109,7 +109,6 @@ idle_opt.zero_grad()
 counted = [ob.count_operations(each.step) for each in (eager_opt, one_opt, idle_opt)]
 n_all, n_one, n_idle = (each.count for each in counted)
 judge("2a", n_all > n_one * n_layers / 2, f"{n_one} for one, {n_all} for {n_layers}")
-judge("2b", 0 < n_kernels < n_all, f"{n_all} operations, {n_kernels} kernels")
 judge("4a", n_idle == 0, f"{n_idle} operations")
 
 # %%
@@ -134,11 +133,8 @@ if device.type == "cuda":
 # Now with :func:`optimbench.compare`, because of claim 9: an eager step called by a function, as the compiled one is,
 # and as many parameters in one tensor and in 300, on one CPU thread, since several would wait for each other.
 wrapped_opt, run_s = make_adam(), 0.1 if quick else 1.0
-steps = {
-    "eager": eager_opt.step,
-    "wrapped": lambda: wrapped_opt.step(),  # noqa: PLW0108 - the wrapper is the point.
-    "compiled": compiled_step,
-}
+steps = {"eager": eager_opt.step, "compiled": compiled_step}
+steps["wrapped"] = lambda: wrapped_opt.step()  # noqa: PLW0108 - it is the point.
 claims_comparison = ob.compare(steps, baseline="eager", min_run_time_s=run_s)
 one_opt, many_opt = make_adam((300, 1024)), make_adam(*[(1024,)] * 300)
 cuts = {"1 tensor": one_opt.step, "300 tensors": many_opt.step}
@@ -153,12 +149,16 @@ claims_comparison
 row, speedup = claims_comparison.row, claims_comparison.speedup
 compiled, many = speedup("compiled").wall, pieces_comparison.speedups[-1].wall
 for number, wall in ("4b", many), ("8", speedup("wrapped").wall):
-    told = f"{wall.verdict} {wall.interval}"
-    judge(number, not (wall.is_faster or wall.is_slower), told)
+    is_same = True if wall.high < 1.1 * wall.low else None  # Wider: cannot tell.
+    is_same = False if wall.is_faster or wall.is_slower else is_same
+    judge(number, is_same, f"{wall.verdict} {wall.interval}")
 sample = 747.24 / 392.07
 gain = f"sample {sample:.2f}x, here {compiled.verdict} {compiled.interval}"
 judge("10", compiled.low <= sample <= compiled.high, gain)
 eager_s, compiled_s = row("eager").median_s, row("compiled").median_s
+n_eager = row("eager").kernel_count or n_all  # On a CPU: operations.
+n_now = row("compiled").kernel_count or n_kernels  # On a CPU: those generated.
+judge("2b", 0 < n_now < n_eager, f"{n_eager:g} eager, {n_now:g} compiled")
 n_steps = sum(each.duration_s or 0 for each in _log.compilations) / compiled_s
 evidence = f"compiled as long as {n_steps:,.0f} steps take, last in call {last_call}"
 judge("7", n_steps > 10 and last_call < 5, evidence)
