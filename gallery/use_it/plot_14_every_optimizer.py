@@ -93,8 +93,7 @@ def arguments(kind, settings):
 # %%
 # :func:`optimbench.run_all_isolated` runs such commands side by side while they compile, and one at a time while they
 # are timed: a process waits until no other one compiles or is timed. We take two for each processor, but on a GPU one
-# for each 4 GB of its free memory at most. A process that dies leaves a row that says so, with the signal and the
-# function that it was in.
+# for each 4 GB of its free memory at most. A process that dies leaves a row that says of what.
 import time
 
 n_processes = min(len(names), 2 * len(os.sched_getaffinity(0)))
@@ -120,12 +119,13 @@ timed, rows, remarks = {}, [], {}
 for name in names:
     timed[name] = row_of = {row.name: row for row in getattr(found[name], "rows", ())}
     missing = getattr(found[name], "not_measured", (found[name],))
-    best = min(row_of, key=lambda way: row_of[way].median_s, default=None)
-    gain = found[name].speedup(best).wall.verdict if best in recipes else None
+    fastest = found[name].fastest() if len(row_of) > 1 else ()
+    gains = [found[name].speedup(w).wall.verdict for w in fastest if w != "eager"]
     times_us = [row_of[w].median_s * 1e6 if w in row_of else None for w in ways]
     kernels = [row_of[w].kernel_count if w in row_of else None for w in counted]
     outcomes = "; ".join(dict.fromkeys(m.outcome for m in missing))
-    cells = (best, gain, least_bytes.get(name), *times_us, *kernels, outcomes or None)
+    best = (" or ".join(fastest) or None, *(gains[:1] or [None]))
+    cells = (*best, least_bytes.get(name), *times_us, *kernels, outcomes or None)
     rows.append((name, *cells))
     kind, _ = OPTIMIZERS[name]
     for m in missing:
