@@ -108,7 +108,7 @@ log_words
 # --------------------------
 # The first line of a record names the function, the others the *guards* that failed, conditions that the code relies
 # on, and where. There is one for each earlier compile of the frame, the newest first: none of them fits the new value.
-show(float_log, "recompiles")
+show(float_log, "recompiles", keep=r"Recompiling| +triggered| +- ")
 
 # %%
 # We take the first record apart.

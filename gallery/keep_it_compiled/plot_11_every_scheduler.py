@@ -2,7 +2,7 @@ r"""
 Every scheduler, float and tensor
 =================================
 
-Each learning-rate scheduler of PyTorch on a compiled Adam, with the learning rate as a float and as a tensor.
+Each learning-rate scheduler of ``lr_scheduler`` on a compiled Adam, with the learning rate as a float and as a tensor.
 
 **You will see**
 
@@ -18,7 +18,8 @@ served by the site this page comes from (see *Install* there).
 # %%
 # The schedulers
 # --------------
-# One small parameter is enough, and ten steps: the compiler gives up a function at a limit that is below ten.
+# One small parameter is enough, and ten steps: the compiler gives up a function at a limit that is below ten. We halve
+# it here, to take half as long. :doc:`Elsewhere <../start/plot_02_compiled_optimizers_and_lr_schedulers>` it is whole.
 import copy
 import os
 from functools import partial
@@ -32,6 +33,7 @@ import optimbench as ob
 device, reason = ob.pick_device()
 print(f"Running on {device.type}: {reason}.")
 quick = "OPTIMBENCH_QUICK" in os.environ  # The tests take few steps and schedulers.
+torch._dynamo.config.recompile_limit //= 2
 STEPS, LIMIT = 4 if quick else 10, torch._dynamo.config.recompile_limit
 make_parameters = partial(ob.make_parameters, [(4, 4)], device=device)
 SCHEDULERS = {
@@ -113,8 +115,7 @@ def run(make_scheduler, options, backend, kind=torch.optim.Adam, calls=STEPS):
 # %%
 # All of them
 # -----------
-# The counts are of the backend ``"aot_eager"``, which generates no code, so that more than a hundred compiles take a
-# minute or so. That Inductor, the default, counts the same is checked at the end.
+# The backend is ``"aot_eager"``, which generates no code. That Inductor counts the same is checked at the end.
 runs, rows = {}, []
 for name, make_scheduler in SCHEDULERS.items():
     counts = []

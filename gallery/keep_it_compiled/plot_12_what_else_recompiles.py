@@ -7,7 +7,7 @@ Five things other than the learning rate that make a compiled optimizer step com
 **You will see**
 
 * how often each of them recompiles the step, and PyTorch's reason in words;
-* the same steps with the remedy, compiled once, and an obvious remedy that does not help.
+* the same steps with the remedy, which recompiles none, and an obvious remedy that does not help.
 
 **Requirements:** PyTorch 2.11 or newer and a C++ compiler; a GPU is used where there is one. ``optimbench`` is a wheel
 served by the site this page comes from (see *Install* there).
@@ -16,7 +16,7 @@ served by the site this page comes from (see *Install* there).
 # %%
 # A few small parameters, a few steps, and after each of them something that changes. The backend ``"aot_eager"``
 # compiles for the same values as Inductor, as :doc:`the page before <plot_11_every_scheduler>` checks, and generates no
-# code. ``foreach=True`` is the default on a GPU and asked for here on any device.
+# code. ``foreach=True`` is the default on a GPU and asked for here on any device, unless the learning rate is a tensor.
 import copy
 import functools
 import os
@@ -69,8 +69,7 @@ gradients_log
 
 # %%
 # A set that was there before fits the compile made for it. The remedy is zeros instead of ``None``, as
-# ``zero_grad(set_to_none=False)`` leaves them. It is not quite the same: Adam moves a parameter whose gradient is zero
-# by its momentum, and decays it where there is weight decay.
+# ``zero_grad(set_to_none=False)`` leaves them. It is not quite the same: Adam goes on by its momentum and weight decay.
 _remedied = taking_turns(with_zeros, missing=torch.zeros_like)
 add_row("gradients None in turn", gradients_log, "zeros instead of None", _remedied)
 difference = parameters_of(with_none)[0] - parameters_of(with_zeros)[0]
@@ -153,9 +152,10 @@ torch.testing.assert_close(parameters_of(decayed), parameters_of(undecayed))
 # other compiles ``Adam.step`` once for each, and they share its limit, also where each has a function of its own.
 def sweep(before_each=lambda: None):
     with ob.capture_recompiles() as capture:
+        step_of = torch.compile(lambda opt: opt.step(), backend="aot_eager")
         for opt in [make_adam() for _ in range(CALLS)]:
             before_each()
-            torch.compile(opt.step, backend="aot_eager")()
+            step_of(opt)
     return capture.log
 
 
