@@ -38,8 +38,8 @@ def make_adam():
 # %%
 # Fusion in bytes
 # ---------------
-# A kernel of this kind takes as long as its numbers need to come and go. In eager mode every operator reads its inputs
-# from memory and writes its result there. :func:`optimbench.count_operations` adds that up, as they are called.
+# On a GPU a kernel of this kind takes as long as its numbers need to come and go. In eager mode each operator reads its
+# inputs from memory and writes its result there. :func:`optimbench.count_operations` adds that up, as they are called.
 eager, opt = make_adam(), make_adam()
 for _ in range(3):
     eager.step()
