@@ -56,7 +56,7 @@ print(f"{n_tensors} tensors; moving their bytes takes at least {floor_us:.1f} µ
 
 # %%
 # The published recipe guards every tensor: before each step the host checks that all of them are what they were, and
-# that grows with their number. One tensor needs one check and one kernel. So we lay all parameters into one buffer,
+# that grows with their number. One tensor needs one check and one large kernel. So we lay all parameters in one buffer,
 # all gradients into another, let the model's own parameters be views of them, and give the optimizer the one tensor.
 # :func:`optimbench.build_step` does that, and :func:`optimbench.check_sameness` compares each recipe with the for-loop.
 recipes = [r for r in ob.possible_recipes(opt) if "compiled" in r]
@@ -81,7 +81,7 @@ three_changes = ob.compare(steps, baseline="published", min_run_time_s=run_time_
 three_changes
 
 # %%
-# Each against the one before it:
+# Each against the one before it. First calls do not compare: all but the published step were compiled by the check.
 from optimbench.comparison import compare_measurements
 
 CHANGES = {
@@ -127,7 +127,7 @@ flat_losses = losses_of(model, step, step.zero_grad)
 eager_model = make_model()
 eager_opt = torch.optim.Adam(eager_model.parameters(), lr=1e-4)
 eager_losses = losses_of(eager_model, eager_opt.step, eager_opt.zero_grad)
-print("losses of both:", ", ".join(f"{loss:.6f}" for loss in flat_losses))
+print("losses on flat buffers:", ", ".join(f"{loss:.6f}" for loss in flat_losses))
 torch.testing.assert_close(flat_losses, eager_losses, rtol=1e-3, atol=1e-6)
 
 # %%

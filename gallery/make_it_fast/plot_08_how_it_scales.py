@@ -108,9 +108,9 @@ print(f"all recipes agree at all {len(comparisons)} sizes")
 # %%
 # Where the winner changes
 # ------------------------
-# Every step that nothing is clearly faster than is named, read from the intervals of the ratios. Plain PyTorch has
-# neither flat buffers nor graphs. A share above one: a cache keeps the data from one step to the next, or a CPU updates
-# in place what a copy has to fetch before it overwrites it.
+# Every step that nothing is clearly faster than is named, read from the intervals of the ratios. *Plain* is what needs
+# neither flat buffers nor a graph; more than ten tensors are not compiled there. A share above one: a cache keeps the
+# data from one step to the next, or a CPU updates in place what a copy has to fetch before it overwrites it.
 def in_words(size):
     return f"{size[0] / 1e6:g} M in {size[1]}"
 
@@ -131,7 +131,7 @@ def row_of_table(size):
 winners_by_size = ob.Table(
     name="The fastest recipes by size",
     columns=(
-        *("parameters in tensors", f"{default}, µs", "fastest of plain PyTorch"),
+        *("parameters in tensors", f"{default}, µs", "fastest plain one"),
         *("fastest of all", "µs", "share of the limit"),
     ),
     cells=tuple(row_of_table(size) for size in comparisons),

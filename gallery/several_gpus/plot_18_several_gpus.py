@@ -163,7 +163,7 @@ parameters_apart
 # Is it compiled once, and does it pay?
 # -------------------------------------
 # The logs are of thirty steps on rank 0, ten of them after the checkpoint; the steps are timed later, so no first call
-# below compiles. An eager operation on a ``DTensor`` also works out how its result is sliced, a compiled one no more.
+# below compiles. An eager operation on a ``DTensor`` also works out how its result is sliced, a compiled one does not.
 fsdp_log, fsdp_comparison = found["FSDP2"]
 ddp_log, ddp_comparison = found["DDP"]
 print(f"FSDP2: {fsdp_log.summary}\nDDP: {ddp_log.summary}")

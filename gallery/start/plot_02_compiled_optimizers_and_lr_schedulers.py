@@ -89,10 +89,9 @@ tensor_log
 #
 # ``torch._logging.set_logs(recompiles=True)`` makes PyTorch print every recompile; so does ``TORCH_LOGS=recompiles`` in
 # the environment, and other words show graphs, fusion or generated code: :doc:`reading the log
-# <../keep_it_compiled/plot_10_reading_the_recompile_log>`. Here the same records are collected by
-# :func:`optimbench.log_compiles`, with the reasons in words.
+# <../keep_it_compiled/plot_10_reading_the_recompile_log>` has it in full. Here :func:`optimbench.log_compiles` collects
+# the same records instead of printing them, with the reasons in words.
 CALLS = 12
-torch._logging.set_logs(recompiles=True)
 _, step = make_step(0.01, total_iters=CALLS, foreach=True)
 foreach_log = ob.log_compiles(step, calls=CALLS)
 assert foreach_log.limit_hit
@@ -103,7 +102,6 @@ foreach_log
 # after the other: the compiler notices at the second value that the lr changes, and makes it an input of the program.
 _, step = make_step(0.01, total_iters=CALLS, foreach=False)
 single_log = ob.log_compiles(step, calls=CALLS)
-torch._logging.set_logs()  # Without arguments: nothing is logged any more.
 assert foreach_log.n_recompiles > single_log.n_recompiles
 single_log
 
@@ -119,7 +117,7 @@ plt.show()
 
 # %%
 # So "recompiles at every iteration" holds for one implementation and not for the other, and the price of the first is
-# higher than it says. For both, what changes between iterations and takes part in the computation belongs into a
+# higher than it says. For both, what changes between iterations and takes part in the computation belongs in a
 # tensor. :func:`optimbench.build_step` does that itself: the optimizer keeps its float, the step has the tensor.
 opt = torch.optim.Adam(make_parameters(), lr=0.01)
 sched = LinearLR(opt, total_iters=5)
@@ -143,6 +141,8 @@ try:
     LinearLR(opt)
 except AttributeError as error:
     print(f"AttributeError: {error}")
+else:
+    raise AssertionError("a scheduler can wrap a compiled step by now")
 
 # %%
 # **A tensor learning rate with** ``foreach=True`` **and without** ``capturable=True``.
@@ -150,6 +150,8 @@ try:
     torch.optim.Adam(make_parameters(), lr=lr, foreach=True)
 except ValueError as error:
     print(f"ValueError: {error}")
+else:
+    raise AssertionError("foreach takes such a learning rate by now")
 
 # %%
 # **One tensor for two optimizers.** Both schedulers change it in place, so it changes twice in every step.
