@@ -573,3 +573,19 @@ def test_a_cold_call_is_timed_without_what_the_host_needs_to_launch_it() -> None
     assert cold.kernel_time_s is not None
     # Some 1 400 launches take the host several times as long as the kernels, cold or not, take the device.
     assert cold.kernel_time_s < cold.median_s < 0.6 * cold.host_time_s
+
+
+@needs_cuda
+def test_a_cold_call_counts_only_if_it_was_launched_in_time() -> None:
+    (parameter,) = ob.make_parameters([(2**20,)], device="cuda")
+    fused, calls = torch.optim.Adam([parameter], fused=True), itertools.count()
+
+    def slower_to_launch_later() -> None:
+        if next(calls) > 20:  # When the first estimate of it has long been made.
+            time.sleep(0.002)
+        fused.step()
+
+    cold = ob.measure(slower_to_launch_later, name="slower", min_run_time_s=0.3, device="cuda", cold_cache=True)
+    assert cold.host_time_s is not None
+    assert cold.host_time_s > 0.002
+    assert cold.median_s < 0.001
