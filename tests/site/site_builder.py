@@ -1,11 +1,13 @@
 """Small sites, built with the configuration of the real one."""
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bs4 import BeautifulSoup
@@ -102,6 +104,16 @@ def clean_environment(**more: str) -> dict[str, str]:
     """What the caller's shell says about torch's logs or the site's address must not decide a test."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "OPTIMBENCH", "READTHEDOCS", "GITHUB"))}
     return kept | more
+
+
+@contextlib.contextmanager
+def hang_up_heard() -> Iterator[None]:
+    """Let what is started inside be ended by a closed terminal, also where the tests run under `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def gone(pid: int) -> bool:

@@ -19,6 +19,7 @@ from site_builder import (
     build_site,
     clean_environment,
     gone,
+    hang_up_heard,
     run_sphinx,
     wait_until,
     write_sources,
@@ -162,9 +163,11 @@ def test_a_signal_ends_sphinx_and_the_page(tmp_path: Path, number: signal.Signal
     pids = tmp_path / "pids"
     command = [sys.executable, "-m", "sphinx", "-c", str(REPOSITORY / "conf"), "docs", "html"]
     environment = clean_environment(PIDS=str(pids))
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as sphinx:
+    with hang_up_heard():
+        sphinx = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+    with sphinx:
         wait_until(lambda: pids.is_file() and len(pids.read_text().split()) == 2)
         page, child = map(int, pids.read_text().split())
         sphinx.send_signal(number)

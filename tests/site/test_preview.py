@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from site_builder import INDEX, REFERENCE, REPOSITORY, gone, wait_until
+from site_builder import INDEX, REFERENCE, REPOSITORY, gone, hang_up_heard, wait_until
 
 from optimbench import RecordedScript, Table, save_recording
 from preview import command
@@ -171,7 +171,9 @@ def test_the_server_ends_with_the_command(tmp_path: Path, number: signal.Signals
         "sys.exit(preview.main([]))"
     )
     environment = os.environ | {"PYTHONPATH": f"{REPOSITORY / 'conf'}:{REPOSITORY / 'src'}"}
-    with subprocess.Popen([sys.executable, "-c", code], env=environment) as process:
+    with hang_up_heard():
+        process = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    with process:
         pid = tmp_path / "pid"
         wait_until(lambda: pid.is_file() and pid.read_text().endswith("."))
         process.send_signal(number)
