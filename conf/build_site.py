@@ -73,7 +73,8 @@ def sphinx_options(options: argparse.Namespace, root: Path = ROOT) -> list[str]:
 def build(target: Path, words: Sequence[str] = (), root: Path = ROOT) -> None:
     """Build the site of `root` into a folder; `words` are options for Sphinx.
 
-    However this ends, the folder holds a complete site or what it held before, and no process is left.
+    However this ends, the folder holds a complete site or what it held before. No process is left, unless this one is
+    killed by SIGKILL: then what a tutorial has started in a session of its own may go on.
 
     Raises:
         BuildError: Sphinx failed, or another build is running.
