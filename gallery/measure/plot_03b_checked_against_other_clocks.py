@@ -117,10 +117,10 @@ other_clocks
 # %%
 # After a profile
 # ---------------
-# On a GPU the profiler uses CUPTI, which stays attached when the profile has ended, and makes every launch after it
-# take longer. Functions of ``optimbench`` detach it once they have profiled. So a step that spends its time on launches
-# is timed three times by the loop above: on a GPU the second line is the one to distrust, as are times that are taken
-# after a profile anywhere else.
+# On a GPU the profiler uses CUPTI, which stays attached when the profile has ended, so that launches after it may take
+# longer. Functions of ``optimbench`` detach it once they have profiled. Does that matter here? The loop above, three
+# times over a step that spends its time on launches. The first line and the last ask the same: the middle one tells
+# something only where it differs from both by more than they do from each other.
 n_tensors = 3 if quick else 100
 small = ob.make_parameters([(1024,)] * n_tensors, device=device)
 launching = torch.optim.Adam(small, foreach=True).step
