@@ -6,7 +6,8 @@ A value is named by the recording's device, the script, the variable, and fields
 the row of that name; among `speedups` it picks the ratios of the row of that name, and among a table's `cells` the row
 that begins with it and then the column of that name; a cell of a table may be empty, and is shown as "–".
 
-With a tilde before the device the value stands alone, for tables whose header names the device.
+With a tilde before the device the value stands alone, for tables whose header names the device. A wall or
+host time, or its ratio, says so where its rows were found noisy or drifting.
 """  # noqa: RUF002
 
 import re
@@ -19,7 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxRole
 
-from optimbench import Comparison, Ratio, Recording, Table, _format
+from optimbench import Comparison, Measurement, Ratio, Recording, Table, _format
 from optimbench_site.shown_results import note_results
 from optimbench_site.stored import stored_recordings
 
@@ -28,6 +29,10 @@ NOT_RECORDED = "(not recorded yet)"
 _ADDRESS = re.compile(
     r"(?P<alone>~?)(?P<device>[a-z0-9-]+):(?P<script>\w+)\.(?P<variable>\w+)(?P<rest>(?:\.\w+|\[[^\]]+\])*)"
 )
+# How the warnings of a measurement begin that are about its times.
+_MARKS = ("noisy", "drifting")
+# What they are about: a kernel's time neither scatters nor drifts with the host's.
+_MARKED = ("median_s", "host_time_s", "wall", "host")
 _STEP = re.compile(r"\.(?P<field>\w+)|\[(?P<key>[^\]]+)\]")
 
 
@@ -68,14 +73,24 @@ def measured(address: str, recordings: Sequence[Recording]) -> str:
     value: Any = recording.result(parts["script"], parts["variable"])
     if value is None:
         raise LookupError(f"no result {parts['variable']!r} (there is {_listed(recording.results[parts['script']])})")
-    owner, field = value, ""
+    owner, field, marks = value, "", ""
     for step in _STEP.finditer(parts["rest"]):
         if step["field"]:
             owner, field, value = value, step["field"], _field(value, step["field"])
         else:
-            value = _item(owner, field, value, step["key"])
+            items, value = value, _item(owner, field, value, step["key"])
+            if isinstance(owner, Comparison) and field in ("rows", "speedups"):
+                row = owner.rows[items.index(value)]
+                marks = _marks([row] if field == "rows" else [row, owner.row(owner.baseline)])
     shown = _format.MISSING if value is None and isinstance(owner, Table) else _shown(value, field)
+    shown += marks if field in _MARKED else ""
     return shown if parts["alone"] else f"{shown} ({recording.label})"
+
+
+def _marks(rows: Sequence[Measurement]) -> str:
+    """What is to be said of the times of these rows, one of them is enough."""
+    said = [warning for row in rows for warning in row.warnings]
+    return "".join(f", {mark}" for mark in _MARKS if any(warning.startswith(mark) for warning in said))
 
 
 def _field(owner: Any, name: str) -> Any:

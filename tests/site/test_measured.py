@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from optimbench import RecompileLog, Table
+from optimbench import Comparison, RecompileLog, Table
 from optimbench_site.measured import measured
 from recording_examples import SCRIPT, recording
 
@@ -34,6 +34,30 @@ def test_a_value_is_shown_with_its_unit_and_device(address: str, shown: str) -> 
 
 def test_a_value_may_stand_alone() -> None:
     assert measured(f"~nvidia-h200:{SCRIPT}.comparison.rows[compiled].median_s", [recording()]) == "90.0 µs"
+
+
+@pytest.mark.parametrize(
+    ("name", "warning", "shown"),
+    [
+        ("eager", "noisy: the IQR is", ", noisy"),
+        ("compiled", "drifting: 1 ms in the first third", ", drifting"),
+        ("compiled", "other processes used 20% of the processors", ""),
+    ],
+)
+def test_a_noisy_or_drifting_row_marks_its_times_and_its_ratio(name: str, warning: str, shown: str) -> None:
+    stored = recording()
+    comparison = stored.results[SCRIPT]["comparison"]
+    assert isinstance(comparison, Comparison)
+    rows = [msgspec.structs.replace(row, warnings=(warning,) if row.name == name else ()) for row in comparison.rows]
+    marked = msgspec.structs.replace(comparison, rows=tuple(rows))
+    stored = msgspec.structs.replace(stored, results={SCRIPT: {"comparison": marked}})
+    start = f"~nvidia-h200:{SCRIPT}.comparison"
+    assert measured(f"{start}.speedups[compiled].wall", [stored]).endswith(f"]{shown}")
+    assert measured(f"{start}.rows[{name}].median_s", [stored]).endswith(f"s{shown}")
+    assert measured(f"{start}.speedups[compiled].kernel", [stored]) == "1.40x faster [1.37, 1.43]"
+    assert measured(f"{start}.rows[{name}].first_call_s", [stored]) == "3.00 s"
+    other = "compiled" if name == "eager" else "eager"
+    assert measured(f"{start}.rows[{other}].median_s", [stored]).endswith("s")
 
 
 def test_an_empty_cell_is_a_dash_and_a_missing_field_is_none() -> None:
