@@ -17,7 +17,7 @@ from site_builder import DATA, REPOSITORY, clean_environment, write_sources
 
 import build_site
 
-N_KILLS = 12
+N_KILLS = 20
 CONF = REPOSITORY / "conf"
 # It starts a process in a session of its own, as a tutorial does that measures in processes of their own.
 PAGE = '''"""
