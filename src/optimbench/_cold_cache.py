@@ -81,7 +81,7 @@ def _cycles_to_launch(step: Callable[[], object]) -> tuple[int, int]:
     torch.cuda.synchronize()
     cycles_in_a_second = cycles / (start.elapsed_time(end) / 1e3)
     most = int(_LONGEST_SPIN_S * cycles_in_a_second)
-    return min(int(_LAUNCH_TIMES * launch_s * cycles_in_a_second), most), most
+    return min(1 + int(_LAUNCH_TIMES * launch_s * cycles_in_a_second), most), most
 
 
 def _spin(cycles: int) -> None:
