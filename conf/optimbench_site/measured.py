@@ -6,8 +6,8 @@ A value is named by the recording's device, the script, the variable, and fields
 the row of that name; among `speedups` it picks the ratios of the row of that name, and among a table's `cells` the row
 that begins with it and then the column of that name; a cell of a table may be empty, and is shown as "–".
 
-With a tilde before the device the value stands alone, for tables whose header names the device. A wall or
-host time, or its ratio, says so where its rows were found noisy or drifting.
+With a tilde before the device the value stands alone, for tables whose header names the device. A wall or host
+time, or its ratio, says so where its rows were found noisy or drifting.
 """  # noqa: RUF002
 
 import re
@@ -88,7 +88,7 @@ def measured(address: str, recordings: Sequence[Recording]) -> str:
 
 
 def _marks(rows: Sequence[Measurement]) -> str:
-    """What is to be said of the times of these rows, one of them is enough."""
+    """What is to be said of a time of these rows: what any of them was marked with."""
     said = [warning for row in rows for warning in row.warnings]
     return "".join(f", {mark}" for mark in _MARKS if any(warning.startswith(mark) for warning in said))
 
