@@ -547,6 +547,22 @@ def test_host_and_kernel_time_are_measured_apart_on_a_gpu() -> None:
     assert measured.kernel_count >= 1
 
 
+@needs_cuda
+def test_a_long_step_is_launched_once_a_block_for_its_host_time() -> None:
+    (parameter,) = ob.make_parameters([(4,)], device="cuda")
+    optimizer, calls = torch.optim.Adam([parameter]), itertools.count(1)
+
+    def long() -> int:
+        time.sleep(0.06)
+        optimizer.step()
+        return next(calls)
+
+    measured = ob.measure(long, name="long", min_run_time_s=0.1)
+    assert (measured.n_blocks, measured.calls_per_block) == (10, 1)
+    # Five more a block would be 50, besides those to warm up, to choose the block's size and to profile.
+    assert next(calls) < 50
+
+
 def test_only_an_optimizers_whole_step_is_known_to_move_all_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     # What the driver would say of a GPU whose cache holds nothing of this.
     monkeypatch.setattr("optimbench.limits._cache_bytes", lambda _: 1)

@@ -2,7 +2,7 @@ r"""
 What else recompiles a step
 ===========================
 
-Five things other than the learning rate that make a compiled optimizer step compile again, each with its remedy.
+Six things other than the learning rate that make a compiled optimizer step compile again, each with its remedy.
 
 **You will see**
 
@@ -14,12 +14,10 @@ served by the site this page comes from (see *Install* there).
 """
 
 # %%
-# A few small parameters, a few steps, and after each of them something that changes. The backend ``"aot_eager"``
-# compiles for the same values as Inductor, as :doc:`the page before <plot_11_every_scheduler>` checks, and generates no
-# code. ``foreach=True`` is the default on a GPU and asked for here on any device, unless the learning rate is a tensor.
+# Three steps, and after each something that changes. The backend ``"aot_eager"`` generates no code and compiles for
+# the same values as Inductor (:doc:`checked here <plot_11_every_scheduler>`). ``foreach=True`` is a GPU's default.
 import copy
 import functools
-import os
 
 import torch
 
@@ -27,13 +25,9 @@ import optimbench as ob
 
 device, reason = ob.pick_device()
 print(f"Running on {device.type}: {reason}.")
-CALLS = 3 if "OPTIMBENCH_QUICK" in os.environ else 4  # The tests take fewer.
-rows = []
+CALLS, rows = 3, []
 log_of = functools.partial(ob.log_compiles, calls=CALLS, backend="aot_eager")
-
-
-def make_parameters():
-    return ob.make_parameters([(4, 4)] * 2, device=device)
+make_parameters = functools.partial(ob.make_parameters, [(4, 4)] * 2, device=device)
 
 
 def make_adam(kind=torch.optim.Adam, **options):
@@ -80,13 +74,13 @@ print(f"differs by {difference.abs().max().item():.1e} after {CALLS} steps")
 # A checkpoint that is loaded
 # ---------------------------
 # :meth:`~torch.optim.Optimizer.load_state_dict` puts new tensors into the optimizer's state, and compiled code belongs
-# to the tensors it was compiled with. When training resumes this costs nothing: load before the first compiled step.
-# Where a run goes back to a checkpoint, copy the values into the tensors that are there.
-def copy_state(opt, state_dict):
-    own = opt.state_dict()["state"]
-    for index, saved in state_dict["state"].items():
-        for name, tensor in saved.items():
-            own[index][name].copy_(tensor)
+# to those it was compiled with. When training resumes, load before the first compiled step. Where a run goes back to a
+# checkpoint, copy the values into the tensors that are there.
+def copy_state(opt, saved):
+    pairs = zip(opt.state.values(), saved["state"].values(), strict=True)
+    for own, values in pairs:
+        for name, tensor in values.items():
+            own[name].copy_(tensor)
 
 
 def going_back(opt, load):
@@ -98,8 +92,7 @@ def going_back(opt, load):
 
 loaded, copied = make_adam(), make_adam()
 _log = going_back(loaded, torch.optim.Adam.load_state_dict)
-_remedied = going_back(copied, copy_state)
-add_row("load_state_dict", _log, "copy into the state's tensors", _remedied)
+add_row("load_state_dict", _log, "copy into the state", going_back(copied, copy_state))
 torch.testing.assert_close(parameters_of(loaded), parameters_of(copied))
 
 # %%
@@ -148,8 +141,8 @@ torch.testing.assert_close(parameters_of(decayed), parameters_of(undecayed))
 # %%
 # Another optimizer
 # -----------------
-# Compiled code belongs to one optimizer: its parameters are part of it. A sweep that makes one optimizer after the
-# other compiles ``Adam.step`` once for each, and they share its limit, also where each has a function of its own.
+# Compiled code belongs to one optimizer: its parameters are part of it. A sweep compiles ``Adam.step`` once for each,
+# and all share its limit, also where each has a function of its own.
 def sweep(before_each=lambda: None):
     with ob.capture_recompiles() as capture:
         step_of = torch.compile(lambda opt: opt.step(), backend="aot_eager")
@@ -159,12 +152,21 @@ def sweep(before_each=lambda: None):
     return capture.log
 
 
-_remedied = sweep(before_each=torch.compiler.reset)
-add_row("a new optimizer", sweep(), "torch.compiler.reset() before it", _remedied)
+add_row("a new optimizer", sweep(), "torch.compiler.reset", sweep(torch.compiler.reset))
 
 # %%
 # Every optimizer is still compiled, but anew: the limit counts from zero. Where several take turns, do not reset: each
 # is compiled once, and ``torch._dynamo.config.recompile_limit`` must be at least their number.
+#
+# Another number of CPU threads
+# -----------------------------
+# All compiled code has it as a guard, also for a GPU. :class:`torch.utils.benchmark.Timer` sets one thread unless
+# ``num_threads`` says otherwise: what was compiled before is compiled again there. The rule behind all six: what is no
+# tensor is part of the code, and so is which tensors there are.
+threads = torch.get_num_threads()
+_log = log_of(make_adam().step, after_each=lambda n: torch.set_num_threads(threads + n))
+torch.set_num_threads(threads)
+add_row("CPU threads", _log, "the same number all along", log_of(make_adam().step))
 remedies = ob.Table(
     name=f"Recompiles in {CALLS} steps, backend aot_eager",
     columns=("what changes", "recompiles", "remedy", "recompiles then", "first reason"),
@@ -173,8 +175,6 @@ remedies = ob.Table(
 remedies
 
 # %%
-# The rule behind all five: what is no tensor is part of the code, and so is which tensors there are.
-#
 # What this does not show
 # -----------------------
-# A few recompiles at the start of a long run cost seconds once. Changes that never end are what leads to the limit.
+# What a few recompiles cost: at the start of a long run, seconds. Changes that never end are what leads to the limit.

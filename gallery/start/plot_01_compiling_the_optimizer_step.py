@@ -130,8 +130,8 @@ for turn in ("first", "second"):
     print(f"{turn}: eager {eager_us:.1f} µs, compiled {compiled_us:.1f}, {ratio:.2f}x")
 
 # %%
-# Both ratios are of the same two functions. Each mean was taken at another moment, on one CPU thread (the timer's
-# default), from as many blocks as printed; the ratio carries no interval, so nobody can tell it from chance.
+# Both ratios are of the same two functions. Each mean was taken at another moment, has no interval, and is of one CPU
+# thread, the timer's default, which :doc:`compiled the step again <../keep_it_compiled/plot_12_what_else_recompiles>`.
 #
 # Timing, so that it can be compared
 # ----------------------------------

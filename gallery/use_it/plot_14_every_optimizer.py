@@ -61,10 +61,9 @@ print("bytes a parameter:", least_bytes)
 # A process for each
 # ------------------
 # We do not measure them in this process. On a GPU, a script that timed and profiled one optimizer after the other died
-# of SIGSEGV when it came to NAdam, two times out of two; NAdam alone ran to the end. We looked for the cause with seven
-# scripts of that kind, on the same kind of GPU and PyTorch 2.11: timed, profiled and both, with CUDA graphs, with NAdam
-# first, with a reset in between. None died, so we do not know what it was. No ``except`` catches such a crash, and all
-# that was measured before is lost. So each row is a command of its own, which anyone can type:
+# of SIGSEGV when it came to NAdam, two times out of two; NAdam alone ran to the end. Seven such scripts, made to find
+# the cause on the same kind of GPU with PyTorch 2.11, did not die, so we do not know it. No ``except`` catches such a
+# crash, and all that was measured before is lost. So each row is a command of its own, which anyone can type:
 #
 # .. code-block:: text
 #
@@ -131,8 +130,9 @@ for name in names:
     for m in missing:
         reason = m.reason.replace(f"{kind}.step", "its step").replace(kind, "it")
         remarks.setdefault(f"{m.name}: {m.outcome}, {reason}", []).append(name)
-    for way in (w for w, row in row_of.items() if row.iqr_s > 0.1 * row.median_s):
-        remarks.setdefault(f"{way}: noisy, IQR above a tenth", []).append(name)
+    for way, row in row_of.items():
+        for said in row.warnings:
+            remarks.setdefault(said.partition(":")[0], []).append(f"{name} {way}")
 
 titles = [*(f"{w}, µs" for w in ways), *(f"kernels, {w}" for w in counted)]
 titles = ["optimizer", "fastest", "against eager", "least B/parameter", *titles]

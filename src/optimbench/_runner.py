@@ -39,7 +39,8 @@ _LONG_CALL_S = 0.05
 _NOISY_SHARE = 0.10
 # A drifting clock: the medians of the first and of the last third of the blocks differ by more than this share.
 _DRIFT_SHARE = 0.10
-# Calls with an empty queue from which the host's time is taken; one at a time, so the launch queue never fills up.
+# Calls with an empty queue from which a block's host time is taken, or as many as the block has where those are fewer;
+# one at a time, so the launch queue never fills up.
 _HOST_CALLS = 5
 # Other processes that use more than this share of all processors are named in a warning.
 _BUSY_SHARE = 0.10
@@ -152,7 +153,8 @@ class Runner:
             block_s = (self._clock() - start) / self.calls_per_block
         self._block_times_s.append(block_s)
         if self.device.type == "cuda":
-            self._block_host_times_s.append(_stats.median([self._launch_s() for _ in range(_HOST_CALLS)]))
+            launches = min(_HOST_CALLS, self.calls_per_block)
+            self._block_host_times_s.append(_stats.median([self._launch_s() for _ in range(launches)]))
         self._compiles_while_timed += _compile_count() - compiles
 
     def take_profile(self) -> None:
