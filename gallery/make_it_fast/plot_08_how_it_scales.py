@@ -17,7 +17,7 @@ served by the site this page comes from (see *Install* there).
 # %%
 # The sizes
 # ---------
-# First ten tensors that grow together, on a GPU from a million parameters to a thousand million. Then a model of ten
+# First five tensors that grow together, on a GPU from a million parameters to a thousand million. Then a model of ten
 # million, cut into up to a thousand tensors. On a CPU all are a hundred times smaller, and cut into at most a hundred.
 import os
 
@@ -29,8 +29,8 @@ device, reason = ob.pick_device()
 print(f"Running on {device.type}: {reason}.")
 on_gpu = device.type == "cuda"
 unit = 1_000_000 if on_gpu else 10_000
-sizes = [(unit * 10**power, 10) for power in range(4)]
-counts = (1, 10, 100, 1000) if on_gpu else (1, 10, 100)
+sizes = [(unit * 10**power, 5) for power in range(4)]
+counts = (1, 5, 100, 1000) if on_gpu else (1, 5, 100)
 cuts = [(10 * unit, count) for count in counts]
 # The tests of this page take two sizes, which share one cut.
 if "OPTIMBENCH_QUICK" in os.environ:
@@ -46,8 +46,8 @@ def make_optimizer(n_parameters, n_tensors):
 # The recipes
 # -----------
 # The for-loop is the default on a CPU, foreach on a GPU. Unless the buffers are flat, :doc:`compiling takes the longer
-# <plot_09_what_compiling_costs>` the more tensors there are, so ``compiled`` is taken for at most ten.
-MOST_COMPILED = 10
+# <plot_09_what_compiling_costs>` the more tensors there are, so ``compiled`` is taken for at most five.
+MOST_COMPILED = 5
 default = "foreach" if on_gpu else "forloop"
 plain = [default, "fused", "compiled"]
 recipes = [*plain, "flat_fused", "flat_compiled"]
@@ -68,7 +68,7 @@ if on_gpu:
 # Seven numbers of four bytes each are read or written for every parameter. Over the bandwidth of a copy that is a time
 # *per parameter* that depends on no size. Where a step takes longer per parameter, it waits for something else.
 bandwidth = ob.copy_bandwidth(device)
-floor_ps = ob.floor_s(make_optimizer(1000, 10), bandwidth) / 1000 * 1e12
+floor_ps = ob.floor_s(make_optimizer(1000, 5), bandwidth) / 1000 * 1e12
 print(f"memory limit: {floor_ps:,.1f} ps a parameter")
 
 
@@ -109,7 +109,7 @@ print(f"all recipes agree at all {len(comparisons)} sizes")
 # Where the winner changes
 # ------------------------
 # Every step that nothing is clearly faster than is named, read from the intervals of the ratios. *Plain* is what needs
-# neither flat buffers nor a graph; more than ten tensors are not compiled there. A share above one: a cache keeps the
+# neither flat buffers nor a graph; more than five tensors are not compiled there. A share above one: a cache keeps the
 # data from one step to the next, or a CPU updates in place what a copy has to fetch before it overwrites it.
 def in_words(size):
     return f"{size[0] / 1e6:g} M in {size[1]}"

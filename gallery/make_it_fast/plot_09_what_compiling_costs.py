@@ -19,7 +19,7 @@ from (see *Install* there).
 # ------------------------
 # It traces ``opt.step()`` into a graph, generates code for it, and has that compiled: Triton kernels on a GPU, C++ on a
 # CPU. Each parameter brings its own operations into the graph, so we expect a cost for each *tensor*; how many numbers
-# are in a tensor is one number in the code. We go up to 32 tensors on a GPU and to 8 on a CPU, where C++ takes longer.
+# are in a tensor is one number in the code. We go up to 16 tensors on a GPU and to 8 on a CPU, where C++ takes longer.
 import os
 
 import torch
@@ -29,7 +29,7 @@ import optimbench as ob
 device, reason = ob.pick_device()
 print(f"Running on {device.type}: {reason}.")
 quick = "OPTIMBENCH_QUICK" in os.environ  # The tests of this page take one tensor.
-counts = (1, 4, 16, 32) if device.type == "cuda" else (1, 2, 4, 8)
+counts = (1, 4, 8, 16) if device.type == "cuda" else (1, 2, 4, 8)
 counts, n_tensors, wide = ((1,), 1, 64) if quick else (counts, 4, 1024)
 
 
