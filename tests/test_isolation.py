@@ -203,7 +203,8 @@ TAKE_TURN = """
     with turn(int(sys.argv[sys.argv.index("--turn") + 1])):
         log.write(f"{name} begins\\n")
         time.sleep(timed_s)
-        log.write(f"{name} ends\\n")
+    time.sleep(timed_s / 2)
+    log.write(f"{name} ends\\n")
     print('{"type": "table", "name": "t", "columns": [], "cells": []}')
 """
 

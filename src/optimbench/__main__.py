@@ -119,6 +119,10 @@ def _compare(parsed: argparse.Namespace) -> int:
         turn=None if parsed.turn is None else turn(parsed.turn),
     )
     _show(found, as_json=parsed.json)
+    if parsed.turn is not None:
+        # Others wait for this process to end, and Python takes a second to take torch apart.
+        sys.stdout.flush()
+        os._exit(0)
     return 0
 
 

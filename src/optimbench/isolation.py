@@ -102,15 +102,15 @@ def run_all_isolated(
 
 @contextlib.contextmanager
 def turn(lock: int) -> Iterator[None]:
-    """Hold the lock that `run_all_isolated` gave to this process alone, once all others have let go of theirs."""
+    """Hold the lock that `run_all_isolated` gave to this process alone, once all others have let go of theirs.
+
+    It is held until the process has ended: what this does after it was timed would disturb the next one.
+    """
     print(_WAITING, file=sys.stderr, flush=True)
     # The shared lock is dropped before the exclusive one is granted: those that wait do not wait for each other.
     fcntl.flock(lock, fcntl.LOCK_EX)
     print("being timed", file=sys.stderr, flush=True)
-    try:
-        yield
-    finally:
-        fcntl.flock(lock, fcntl.LOCK_UN)
+    yield
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
