@@ -1,5 +1,6 @@
 """What becomes of a process that crashes, hangs or fails, and of those that run side by side."""
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -235,5 +236,50 @@ def test_waiting_for_a_turn_does_not_count_and_a_hung_process_does_not_take_the_
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # The last one never gets ready, so the others wait until it is ended; then each of them takes its time.
-    ends = take_turns(monkeypatch, tmp_path / "log", [0, 0, 600], timed_s=3, limit_s=5)
+    ends = take_turns(monkeypatch, tmp_path / "log", [0, 0, 600], timed_s=2, limit_s=8)
     assert ends == {"0": "done", "1": "done", "2": "timed out"}
+
+
+# Waits for its turn, says something while it does, and then is timed; for so many seconds each.
+WAIT = """
+    import sys, time
+    from optimbench.isolation import _TIMED, _WAITING
+    waiting_s, timed_s = map(float, sys.argv[1:])
+    print(_WAITING, "a warning of a library", sep="\\n", file=sys.stderr, flush=True)
+    time.sleep(waiting_s)
+    print(_TIMED, file=sys.stderr, flush=True)
+    time.sleep(timed_s)
+    print('{"type": "table", "name": "t", "columns": [], "cells": []}')
+"""
+
+
+def test_waiting_does_not_count_whatever_is_said_meanwhile() -> None:
+    assert not isinstance(_run("it", python(WAIT, 12, 0), 4.0), NotMeasured)
+
+
+def test_a_process_that_had_its_turn_has_its_limit_once() -> None:
+    start = time.monotonic()
+    assert end_of(WAIT, 0, 600, limit_s=8.0)[0] == "timed out"
+    assert 8.0 <= time.monotonic() - start < 14.0
+
+
+def test_an_interrupted_caller_of_several_leaves_none(tmp_path: Path) -> None:
+    caller = f"""
+        from optimbench import isolation
+        sleep = "import os, sys, time; print(os.getpid(), file=open(sys.argv[1], 'w')); time.sleep(600)"
+        isolation._command = lambda arguments: [{sys.executable!r}, "-c", sleep, *arguments]
+        isolation.run_all_isolated({{name: [f"{tmp_path}/{{name}}"] for name in "abc"}}, at_once=2)
+    """
+    process = subprocess.Popen(python(caller), stderr=subprocess.PIPE, text=True)
+    told = [tmp_path / name for name in "ab"]
+    while not all(file.exists() and file.read_text().endswith("\n") for file in told):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    try:
+        _, said = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.kill()
+    assert said.rstrip().endswith("KeyboardInterrupt")
+    assert all(wait_for_the_end_of(int(file.read_text())) for file in told)
+    assert not (tmp_path / "c").exists()

@@ -4,7 +4,8 @@
 
 A value is named by the recording's device, the script, the variable, and fields as in Python. A name in brackets picks
 the row of that name; among `speedups` it picks the ratios of the row of that name, and among a table's `cells` the row
-that begins with it and then the column of that name; a cell of a table may be empty, and is shown as "–".
+that begins with it and then the column of that name. A cell may be empty, and the ratios of host and kernels are
+missing on a CPU: both are shown as "–".
 
 With a tilde before the device the value stands alone, for tables whose header names the device. A wall or host
 time, or its ratio, says so where its rows were found noisy or drifting.
@@ -20,7 +21,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxRole
 
-from optimbench import Comparison, Measurement, Ratio, Recording, Table, _format
+from optimbench import Comparison, Measurement, Ratio, Recording, Speedup, Table, _format
 from optimbench_site.shown_results import note_results
 from optimbench_site.stored import stored_recordings
 
@@ -82,8 +83,8 @@ def measured(address: str, recordings: Sequence[Recording]) -> str:
             if isinstance(owner, Comparison) and field in ("rows", "speedups"):
                 row = owner.rows[items.index(value)]
                 marks = _marks([row] if field == "rows" else [row, owner.row(owner.baseline)])
-    shown = _format.MISSING if value is None and isinstance(owner, Table) else _shown(value, field)
-    shown += marks if field in _MARKED else ""
+    shown = _format.MISSING if value is None and isinstance(owner, Table | Speedup) else _shown(value, field)
+    shown += marks if field in _MARKED and value is not None else ""
     return shown if parts["alone"] else f"{shown} ({recording.label})"
 
 

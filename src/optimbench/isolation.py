@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, Union, cast
@@ -25,7 +27,9 @@ _ANY_RESULT: Any = Union[tuple({Environment, *Result.__subclasses__()})]  # noqa
 # What Python's faulthandler writes of the code that ran when a signal came: the innermost function comes first.
 _STACK = re.compile(r"\n\n(?:Current thread|Thread) 0x")
 _CRASHED_IN = re.compile(r'Current thread .*\n\s*File ".*?([^/"]+/[^/"]+)", line (\d+) in (\S+)')
-_WAITING = "waiting for its turn to be timed"  # Written to standard error.
+# Written to standard error, by a process that waits and by one whose turn has come.
+_WAITING, _TIMED = "waiting for its turn to be timed", "being timed"
+_LOOK_S = 1.0  # How often we look for them.
 
 
 def run_isolated(name: str, arguments: Sequence[str], *, time_limit_s: float = 600.0) -> Result | NotMeasured:
@@ -84,20 +88,26 @@ def run_all_isolated(
     """
     if at_once < 1:
         raise InvalidArgumentError(f"at_once is {at_once} (expected at least 1)")
-    environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(max(1, (os.cpu_count() or 1) // at_once)), **os.environ}
+    interrupted = threading.Event()
+    n_threads = max(1, len(os.sched_getaffinity(0)) // at_once)
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(n_threads), **os.environ}
 
     def run(name: str) -> Result | NotMeasured:
         # Opened anew for each process, since a lock belongs to an open file; shared before even its imports begin.
         with open(turns.name, "rb") as file:  # noqa: PTH123
             fcntl.flock(file, fcntl.LOCK_SH)
             arguments = [*jobs[name], "--turn", str(file.fileno())]
-            found = _run(name, _command(arguments), time_limit_s, environment, file.fileno())
+            found = _run(name, _command(arguments), time_limit_s, environment, file.fileno(), stop=interrupted)
         if progress is not None:
             progress(name)
         return found
 
     with tempfile.NamedTemporaryFile(prefix="optimbench-") as turns, ThreadPoolExecutor(at_once) as threads:
-        return dict(zip(jobs, threads.map(run, jobs), strict=True))
+        try:
+            return dict(zip(jobs, threads.map(run, jobs), strict=True))
+        except BaseException:
+            interrupted.set()  # Else the threads, and we for them, would wait for what runs.
+            raise
 
 
 @contextlib.contextmanager
@@ -109,7 +119,7 @@ def turn(lock: int) -> Iterator[None]:
     print(_WAITING, file=sys.stderr, flush=True)
     # The shared lock is dropped before the exclusive one is granted: those that wait do not wait for each other.
     fcntl.flock(lock, fcntl.LOCK_EX)
-    print("being timed", file=sys.stderr, flush=True)
+    print(_TIMED, file=sys.stderr, flush=True)
     yield
 
 
@@ -118,7 +128,12 @@ def _command(arguments: Sequence[str]) -> list[str]:
 
 
 def _run(
-    name: str, command: Sequence[str], limit_s: float, environment: Mapping[str, str] | None = None, *inherited: int
+    name: str,
+    command: Sequence[str],
+    limit_s: float,
+    environment: Mapping[str, str] | None = None,
+    *inherited: int,
+    stop: threading.Event | None = None,
 ) -> Result | NotMeasured:
     if not limit_s > 0:
         raise InvalidArgumentError(f"time_limit_s is {limit_s} (expected a positive number of seconds)")
@@ -126,16 +141,16 @@ def _run(
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         files: Any = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
         child = subprocess.Popen(command, **files, env=environment, pass_fds=inherited, start_new_session=True)
-        status, has_turn = None, False
+        status, left_s = None, limit_s
         try:
-            while status is None:
+            while status is None and left_s > 0 and not (stop and stop.is_set()):
+                start_s = time.monotonic()
                 try:
-                    status = child.wait(limit_s)
+                    status = child.wait(min(left_s, _LOOK_S))
                 except subprocess.TimeoutExpired:
-                    said = _text(err)  # Its turn may have come just now.
-                    if has_turn or _WAITING not in said:
-                        break
-                    has_turn = not said.endswith(_WAITING)
+                    said = _text(err)
+                    if _WAITING not in said or _TIMED in said:
+                        left_s -= time.monotonic() - start_s
         finally:
             # Its session is a process group, which outlives it for as long as a process is left in it.
             with contextlib.suppress(ProcessLookupError):

@@ -1,10 +1,14 @@
 """The role that puts measured values into prose: what an address may name, and what is said where there is nothing."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from optimbench import Comparison, RecompileLog, Table
 from optimbench_site.measured import measured
+from optimbench_site.stored import stored_recordings
 from recording_examples import SCRIPT, recording
 
 OTHER = "plot_02_other"
@@ -68,6 +72,25 @@ def test_an_empty_cell_is_a_dash_and_a_missing_field_is_none() -> None:
     assert measured(f"~nvidia-h200:{SCRIPT}.break_even.cells[Adam][steps]", [stored]) == "–"  # noqa: RUF001
     with pytest.raises(LookupError, match="NoneType"):
         measured(f"nvidia-h200:{SCRIPT}.log.eager_since_call", [stored])
+
+
+def test_a_ratio_that_a_cpu_does_not_have_is_a_dash() -> None:
+    stored = recording()
+    comparison = stored.result(SCRIPT, "comparison")
+    assert isinstance(comparison, Comparison)
+    speedups = tuple(msgspec.structs.replace(each, host=None, kernel=None) for each in comparison.speedups)
+    on_a_cpu = msgspec.structs.replace(comparison, speedups=speedups)
+    stored = msgspec.structs.replace(stored, results={SCRIPT: {"comparison": on_a_cpu}})
+    for ratio in ("host", "kernel"):
+        assert measured(f"~nvidia-h200:{SCRIPT}.comparison.speedups[compiled].{ratio}", [stored]) == "–"  # noqa: RUF001
+
+
+def test_every_address_in_the_docs_is_in_the_stored_recordings() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    addresses = [found for page in docs.glob("*.rst") for found in re.findall(r":measured:`([^`]+)`", page.read_text())]
+    assert addresses
+    for address in addresses:
+        assert measured(address, stored_recordings(docs))
 
 
 @pytest.mark.parametrize(
