@@ -586,6 +586,22 @@ def test_the_hash_of_a_script_does_not_depend_on_line_ends(tmp_path: Path) -> No
     assert source_sha256(unix) == source_sha256(windows) != source_sha256(other)
 
 
+def test_the_hash_of_a_script_is_that_of_its_program_not_of_its_prose(tmp_path: Path) -> None:
+    one, mended, other = (tmp_path / name for name in ("a.py", "b.py", "c.py"))
+    one.write_text('"""A titel.\n\n# Text\n"""\n\n# A sentense.\ntext = """\n# kept\n\n"""\nprint(1)  # One\n')
+    mended.write_text(
+        'r"""\nA title.\n"""\n# A sentence.\n#\n# %%\n# Another.\n\ntext = """\n# kept\n\n"""\nprint(1)  # One\n'
+    )
+    assert source_sha256(one) == source_sha256(mended)
+    for old, new in (
+        ("# kept", "# left"),
+        ("print(1)", "print(2)"),
+        ("kept\n\n", "kept\n"),
+    ):
+        other.write_text(mended.read_text().replace(old, new, 1))
+        assert source_sha256(other) != source_sha256(one), old
+
+
 def test_one_script_is_recorded_again_alone() -> None:
     old = recording()
     again = recording(

@@ -75,7 +75,7 @@ for model in MODELS:
 # All do the same: ten steps with changing gradients and learning rates, compared with the for-loop. The check is shown
 # to :func:`optimbench.compare`, which gives no time to a step that does something else. With more than a hundred
 # tensors only flat buffers are compiled: more tensors take :doc:`longer <plot_09_what_compiling_costs>`.
-# The GPU's memory is filled for once before, :doc:`for Inductor <plot_08_how_it_scales>`.
+# The GPU's memory is filled once beforehand, :doc:`for Inductor <plot_08_how_it_scales>`.
 MOST_COMPILED = 100
 
 
@@ -106,7 +106,8 @@ def compare_recipes(model, left_out=()):
 # %%
 # A few large tensors
 # -------------------
-# Here the bytes decide: whoever reads and writes every number once is fast.
+# On a GPU the bytes decide: kernels that read and write every number once are fast. A CPU can need longer to compute
+# than to read and write.
 few_large_comparison = compare_recipes("few large")
 few_large_comparison
 

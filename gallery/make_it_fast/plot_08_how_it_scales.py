@@ -77,7 +77,7 @@ print(f"memory limit: {floor_ps:,.1f} ps a parameter")
 # ------------------------------
 # The very steps that are timed take five steps first, with a learning rate that changes, and must agree with the
 # default on every parameter. Inductor tries launch settings on copies of what a kernel writes, and makes them in the
-# host's memory, which can take seconds, where the GPU's has not been so full before. So first we fill that for once.
+# host's memory, which can take seconds, where the GPU's has not been so full before. So we fill that once beforehand.
 def compare_recipes(n_parameters, n_tensors):
     if on_gpu:
         torch.empty(4 * (len(recipes) + 2) * n_parameters, device=device)
@@ -108,9 +108,9 @@ print(f"all recipes agree at all {len(comparisons)} sizes")
 # %%
 # Where the winner changes
 # ------------------------
-# Every step that nothing is clearly faster than is named, read from the intervals of the ratios. *Plain* is what needs
-# neither flat buffers nor a graph; more than five tensors are not compiled there. A share above one: a cache keeps the
-# data from one step to the next, or a CPU updates in place what a copy has to fetch before it overwrites it.
+# Every step that nothing is clearly faster than is named, read from the intervals of the ratios. *Plain* needs neither
+# flat buffers nor a graph; more than five tensors are not compiled there. A share above one: a cache keeps data for the
+# next step, a CPU updates in place what a copy fetches before it overwrites it, or memory moves a step's bytes faster.
 def in_words(size):
     return f"{size[0] / 1e6:g} M in {size[1]}"
 

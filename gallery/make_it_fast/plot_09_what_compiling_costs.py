@@ -141,8 +141,8 @@ with fresh_cache():
 # %%
 # When it is earned back
 # ----------------------
-# Every later step has to save some time, or no number of steps is enough. Now the tensors are large, 1024 by 1024: only
-# with real work is there something to save. The comparison starts from an empty cache.
+# Every later step has to save some time, or no number of steps is enough. Now the tensors are large, 1024 by 1024, as
+# in a model. The comparison starts from an empty cache.
 opt, eager = make_adam(n_tensors, wide), make_adam(n_tensors, wide)
 torch.compiler.reset()
 steps, run_s = {"eager": eager.step, "compiled": compiled_step}, 0.2 if quick else 1.0

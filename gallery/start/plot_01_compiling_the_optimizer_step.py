@@ -7,7 +7,7 @@ One step of Adam as PyTorch runs it by default, against the same step under :fun
 **You will see**
 
 * what a step must cost at least, before anything is measured;
-* what the first call costs, and after how many steps that is earned back;
+* what the first call costs, and whether and after how many steps that is earned back;
 * wall time, host time and kernel time apart, and which of them compiling improves on this machine;
 * why two averages taken one after the other are not yet a comparison.
 
@@ -131,7 +131,7 @@ for turn in ("first", "second"):
 
 # %%
 # Both ratios are of the same two functions. Each mean was taken at another moment, has no interval, and is of one CPU
-# thread, the timer's default, which :doc:`compiled the step again <../keep_it_compiled/plot_12_what_else_recompiles>`.
+# thread, the timer's default: that may :doc:`compile it again <../keep_it_compiled/plot_12_what_else_recompiles>`.
 #
 # Timing, so that it can be compared
 # ----------------------------------
@@ -151,9 +151,9 @@ comparison
 # %%
 # Reading the result
 # ------------------
-# On a GPU three times matter. *Kernels* is the time the device worked, *host* the time Python needs to launch that,
-# *wall* what training waits for: about the longer of the two. A step can be made cheaper for the device and stay slow
-# because the host cannot launch it any faster. On a CPU there is only the wall time.
+# On a GPU three times matter. *Kernels* is the time the device worked, *host* the time Python needs to launch that into
+# an empty queue, *wall* what training waits for: about the longer of the two, or less. A step can be made cheaper for
+# the device and stay slow because the host cannot launch it any faster. On a CPU there is only the wall time.
 #
 # The verdict is read from the intervals. Unless compiling is clearly faster, nothing earns back the first calls.
 for name in ("compiled", "fused=True", built):
@@ -175,6 +175,6 @@ plt.show()
 # %%
 # What this does not show
 # -----------------------
-# * Ten large tensors are a kind case. Most models have :doc:`more <../make_it_fast/plot_08_how_it_scales>`.
+# * Ten large tensors are a kind case for a GPU. Most models have :doc:`more <../make_it_fast/plot_08_how_it_scales>`.
 # * A step is a share of an iteration: :doc:`in a training loop <../use_it/plot_15_in_a_training_loop>`.
 # * The learning rate never changed here. What happens when it does is on the next page.

@@ -110,7 +110,7 @@ found = ob.run_all_isolated(
 # -----------
 # Before a way is timed, its process takes ten steps with it and with the for-loop, from the same start, with gradients
 # and a learning rate that change, and compares parameters and state: no time without the same result. *Eager* is the
-# optimizer's own ``step``, with its settings as they are. Where a cell is empty, the last column says why, in a word.
+# optimizer's own ``step``, with its settings as they are. Where a time is missing, the last column says why, in a word.
 # The reasons are below the table, once where several share one, and so are the times that nobody should rely on.
 ways = ["eager", *recipes]
 timed, rows, remarks = {}, [], {}

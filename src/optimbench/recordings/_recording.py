@@ -1,7 +1,10 @@
 """What a recording holds."""
 
+import ast
 import hashlib
+import io
 import re
+import tokenize
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,14 +23,15 @@ class RecordedScript(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         environment: The machine, the versions, the commit and the date of this run.
-        source_sha256: SHA-256 of the script's text as it was run.
+        source_sha256: SHA-256 of the script's program as it was run: its text without empty lines, lines of comments
+            and the docstring at its top.
 
     Example:
         >>> import hashlib
         >>> import optimbench as ob
-        >>> text = "print(1)"
+        >>> program = "print(1)"
         >>> run = ob.RecordedScript(
-        ...     environment=ob.collect_environment(), source_sha256=hashlib.sha256(text.encode()).hexdigest()
+        ...     environment=ob.collect_environment(), source_sha256=hashlib.sha256(program.encode()).hexdigest()
         ... )
         >>> len(run.source_sha256)
         64
@@ -123,6 +127,16 @@ def _cores(environment: Environment) -> str:
 
 
 def source_sha256(script: Path) -> str:
-    """SHA-256 of a script's text, whatever its line ends are."""
+    """SHA-256 of a script's program, whatever its line ends are: a sentence that is mended leaves it as it was.
+
+    Left out are empty lines, lines with nothing but a comment, and the docstring at the top.
+    """
     text = script.read_text(encoding="utf-8").replace("\r\n", "\n")
-    return hashlib.sha256(text.encode()).hexdigest()
+    tree = ast.parse(text)
+    first = tree.body[0] if ast.get_docstring(tree, clean=False) is not None else None
+    prose = set(range(first.lineno, (first.end_lineno or first.lineno) + 1)) if first else set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in (tokenize.COMMENT, tokenize.NL) and not token.line[: token.start[1]].strip():
+            prose.add(token.start[0])
+    program = [line for number, line in enumerate(text.split("\n"), 1) if number not in prose]
+    return hashlib.sha256("\n".join(program).encode()).hexdigest()
