@@ -588,7 +588,9 @@ def test_the_hash_of_a_script_does_not_depend_on_line_ends(tmp_path: Path) -> No
 
 def test_the_hash_of_a_script_is_that_of_its_program_not_of_its_prose(tmp_path: Path) -> None:
     one, mended, other = (tmp_path / name for name in ("a.py", "b.py", "c.py"))
-    one.write_text('"""A titel.\n\n# Text\n"""\n\n# A sentense.\ntext = """\n# kept\n\n"""\nprint(1)  # One\n')
+    one.write_text(
+        '"""An old title.\n\n# Text\n"""\n\n# An old sentence.\ntext = """\n# kept\n\n"""\nprint(1)  # One\n'
+    )
     mended.write_text(
         'r"""\nA title.\n"""\n# A sentence.\n#\n# %%\n# Another.\n\ntext = """\n# kept\n\n"""\nprint(1)  # One\n'
     )
