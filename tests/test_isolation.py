@@ -204,7 +204,7 @@ TAKE_TURN = """
     with turn(int(sys.argv[sys.argv.index("--turn") + 1])):
         log.write(f"{name} begins\\n")
         time.sleep(timed_s)
-    time.sleep(timed_s / 2)
+    time.sleep(0.1)
     log.write(f"{name} ends\\n")
     print('{"type": "table", "name": "t", "columns": [], "cells": []}')
 """
@@ -236,7 +236,7 @@ def test_waiting_for_a_turn_does_not_count_and_a_hung_process_does_not_take_the_
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # The last one never gets ready, so the others wait until it is ended; then each of them takes its time.
-    ends = take_turns(monkeypatch, tmp_path / "log", [0, 0, 600], timed_s=2, limit_s=8)
+    ends = take_turns(monkeypatch, tmp_path / "log", [0, 0, 600], timed_s=2, limit_s=5)
     assert ends == {"0": "done", "1": "done", "2": "timed out"}
 
 
