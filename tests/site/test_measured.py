@@ -89,8 +89,9 @@ def test_every_address_in_the_docs_is_in_the_stored_recordings() -> None:
     docs = Path(__file__).parents[2] / "docs"
     addresses = [found for page in docs.glob("*.rst") for found in re.findall(r":measured:`([^`]+)`", page.read_text())]
     assert addresses
+    recordings = stored_recordings(docs)
     for address in addresses:
-        assert measured(address, stored_recordings(docs))
+        assert measured(address, recordings)
 
 
 @pytest.mark.parametrize(
